@@ -148,6 +148,13 @@ def owners_of(lists: pa.Array) -> Numbers:
     return owners
 
 
+def begins(*columns: Numbers) -> Mask:
+    """Mark the rows that differ from the previous row."""
+    marks = np.ones(len(columns[0]), np.bool_)
+    marks[1:] = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
+    return marks
+
+
 def places_in(sizes: Numbers, owners: Numbers) -> Numbers:
     """Return the place of each value in its list; the values are in the order of their owners."""
     first = np.cumsum(sizes) - sizes

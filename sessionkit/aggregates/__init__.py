@@ -46,13 +46,15 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from sessionkit.aggregates._aggregate import Aggregate
 from sessionkit.aggregates._expressions import LackingError
-from sessionkit.aggregates._funnels import funnel, funnel_times
+from sessionkit.aggregates._funnels import funnel, funnel_next, funnel_times
 from sessionkit.aggregates._lists import collect, path, steps
 from sessionkit.aggregates._numbers import count, mean, stddev, sum
+from sessionkit.aggregates._pairs import time_between
 from sessionkit.aggregates._percentiles import percentile
 from sessionkit.aggregates._picks import all, any, first, last, max, min
 from sessionkit.aggregates._sessions import duration, engaged_time, greatest, least
 from sessionkit.aggregates._tallies import count_by, count_distinct, top
+from sessionkit.aggregates._within import counts_within, most_within, reached_within
 
 if not TYPE_CHECKING:  # a type checker reports a missing name itself
     _ELSEWHERE: Final = {  # the names that SQL, Spark and pandas have
@@ -66,6 +68,9 @@ if not TYPE_CHECKING:  # a type checker reports a missing name itself
         **dict.fromkeys(("first_value", "head"), "first"),
         **dict.fromkeys(("last_value", "tail"), "last"),
         **dict.fromkeys(("mode", "most_common"), "top"),
+        **dict.fromkeys(("rolling", "rolling_count"), "counts_within"),
+        **dict.fromkeys(("windowFunnel", "window_funnel"), "funnel"),
+        **dict.fromkeys(("sequenceNextNode", "next_after"), "funnel_next"),
         "length": "duration",
     }
 
@@ -84,10 +89,12 @@ __all__ = [
     "count",
     "count_by",
     "count_distinct",
+    "counts_within",
     "duration",
     "engaged_time",
     "first",
     "funnel",
+    "funnel_next",
     "funnel_times",
     "greatest",
     "last",
@@ -95,10 +102,13 @@ __all__ = [
     "max",
     "mean",
     "min",
+    "most_within",
     "path",
     "percentile",
+    "reached_within",
     "stddev",
     "steps",
     "sum",
+    "time_between",
     "top",
 ]

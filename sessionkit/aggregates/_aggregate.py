@@ -14,7 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from sessionkit._arguments import explained_methods
-from sessionkit._arrays import Mask, Numbers, instants, mask_of, numbers_of, total_order, whole
+from sessionkit._arrays import (
+    Mask,
+    Numbers,
+    begins,
+    instants,
+    mask_of,
+    numbers_of,
+    total_order,
+    whole,
+)
 from sessionkit.aggregates._events import Condition, EventRows, check_condition, type_in
 from sessionkit.aggregates._expressions import (
     Operation,
@@ -347,6 +356,17 @@ class BoundAggregate:
         places = pa.array(order)
         values, *moments = (column.take(places) for column in (values, at, *turns))
         return sessions[order], values, moments
+
+    def by_instant(
+        self, rows: EventRows, bits: pa.Array, chosen: Mask | None
+    ) -> tuple[Numbers, pa.Array, list[pa.Array]]:
+        """Sort as `in_order`, and unite the bits of each instant, or place in a `sequence`."""
+        sessions, bits, moments = self.in_order(rows, bits, chosen)
+        new = begins(sessions, *map(numbers_of, moments))
+        if new.all():
+            return sessions, bits, moments
+        united = np.bitwise_or.reduceat(numbers_of(bits), np.flatnonzero(new))
+        return sessions[new], pa.array(united), [moment.filter(pa.array(new)) for moment in moments]
 
 
 @attrs.frozen(kw_only=True, order=False, repr=False)

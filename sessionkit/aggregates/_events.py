@@ -206,6 +206,13 @@ class EventRows:
     def met(self, condition: Condition | None) -> pa.Array:
         return self.conditions[repr(condition)]
 
+    def bits(self, conditions: Iterable[Condition]) -> Numbers:
+        """Return the conditions that each event meets: 0b101 for the first and the third."""
+        bits = np.zeros(len(self.times), np.int64)
+        for place, condition in enumerate(conditions):
+            bits |= mask_of(self.met(condition)).astype(np.int64) << place
+        return bits
+
     def joined(self, stored: Array, events: Array) -> Array:
         """Return stored values and event values, in `order`."""
         values: Array = np.concatenate([stored, events])[self.order]

@@ -21,6 +21,7 @@ from sessionkit._arrays import (
     Mask,
     Numbers,
     array_of,
+    begins,
     lists_of,
     mask_of,
     numbers_of,
@@ -105,33 +106,29 @@ class Funnel(Kind):
         """
         chosen = self.chosen(rows)
         conditions = [condition for _, condition in self.steps]
-        conditions += [] if self.not_between is None else [self.not_between]
-        bits = np.zeros(len(rows.times), np.int64)
-        for place, condition in enumerate(conditions):
-            bits |= mask_of(rows.met(condition)).astype(np.int64) << place
+        bits = rows.bits([*conditions, *([] if self.not_between is None else [self.not_between])])
         kept = np.ones(len(bits), np.bool_) if "order" in self.strict else bits != 0
         kept = kept if chosen is None else kept & chosen
-        owners, steps, moments = bound.in_order(rows, pa.array(bits), kept)
-        new = _begins(owners, *map(numbers_of, moments))
-        if not (self._keeps_events or new.all()):
-            steps = pa.array(np.bitwise_or.reduceat(numbers_of(steps), np.flatnonzero(new)))
-            owners, moments = owners[new], [moment.filter(pa.array(new)) for moment in moments]
+        in_order = bound.in_order if self._keeps_events else bound.by_instant
+        owners, steps, moments = in_order(rows, pa.array(bits), kept)
         return rows.kept(owners, [steps, *moments], 1 + self.most)
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
-        reached, unknown, _ = self.reached(bound, sessions)
+        reached, unknown, *_ = self.reached(bound, sessions)
         return pa.array(reached, mask=unknown)
 
-    def reached(self, bound: BoundAggregate, sessions: pa.Table) -> tuple[Numbers, Mask, Numbers]:
-        """Return the steps that sessions reached, a mask where they're unknown, and the times."""
+    def reached(
+        self, bound: BoundAggregate, sessions: pa.Table
+    ) -> tuple[Numbers, Mask, list[Array]]:
+        """Return the steps that sessions reached, a mask where they're unknown, and the moments."""
         steps = bound.column(sessions)
         owners, sizes = owners_of(steps), steps.value_lengths().to_numpy().astype(np.int64)
         kept = places_in(sizes, owners) < self.most
         parts = ["", ".at"] if bound.sequence is None else ["", ".at", ".sequence"]
         lists = (numbers_of(bound.column(sessions, part).flatten())[kept] for part in parts)
         hits = _hits(len(self.steps), owners[kept], *lists)
-        reached, times = _walked(self, hits, len(sizes))
-        return reached, (sizes > self.most) & (reached < len(self.steps)), times
+        reached, moments = _walked(self, hits, len(sizes))
+        return reached, (sizes > self.most) & (reached < len(self.steps)), moments
 
 
 # -- the walk -----------------------------------------------------------------------------------
@@ -147,37 +144,30 @@ class Hits:
     Attributes:
         owners: The number of the session.
         instants: The number of the instant. Hits of one instant are ordered by step alone.
-        times: The event time, in microseconds.
+        moments: The event time, in microseconds, and the place in the `sequence`, if there is one.
         steps: The step, from 0; `NONE` for an event of no step, and the number of steps for an
             event of `not_between`.
     """
 
     owners: Numbers
     instants: Numbers
-    times: Numbers
+    moments: Sequence[Numbers]
     steps: Numbers
 
 
 def _hits(number: int, owners: Numbers, bits: Numbers, *moments: Numbers) -> Hits:
-    instants = np.cumsum(_begins(owners, *moments), dtype=np.int64)
+    instants = np.cumsum(begins(owners, *moments), dtype=np.int64)
     of_step = [bits == 0, *(bits >> step & 1 == 1 for step in range(number + 1))]
     # A stable sort by instant keeps the steps of an instant ascending.
     steps, events = np.nonzero(of_step)
     order = np.argsort(instants[events], kind="stable")
     events, steps = events[order], steps[order] + NONE
-    return Hits(owners[events], instants[events], moments[0][events], steps)
+    return Hits(owners[events], instants[events], [moment[events] for moment in moments], steps)
 
 
-def _begins(*columns: Numbers) -> Mask:
-    """Mark the rows that differ from the previous row."""
-    begins = np.ones(len(columns[0]), np.bool_)
-    begins[1:] = np.logical_or.reduce([np.diff(column) != 0 for column in columns])
-    return begins
-
-
-def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
+def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, list[Array]]:
     """
-    Return the number of steps that sessions reached, and their times, a row for each session.
+    Return the number of steps that sessions reached, and their moments, a row for each session.
 
     Step by step, each hit continues the latest chain that reached the previous step: that chain
     began last, so it has the most time left.
@@ -208,7 +198,7 @@ def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
         if "increase" in funnel.strict:
             goes_on &= hits.instants[hit] < hits.instants[at]
         if funnel.within is not None:
-            goes_on &= hits.times[at] - hits.times[begun[hit]] <= span_us(funnel.within)
+            goes_on &= hits.moments[0][at] - hits.moments[0][begun[hit]] <= span_us(funnel.within)
         at, hit, all_of_step = at[goes_on], hit[goes_on], at
         fits[at], before[at], begun[at] = True, hit, begun[hit]
         last = _latest(fits & (steps == step))
@@ -223,12 +213,13 @@ def _walked(funnel: Funnel, hits: Hits, sessions: int) -> tuple[Numbers, Array]:
     # Assigned in reverse, so that the first hit of the last step stays.
     of_last = np.flatnonzero(fits & (steps + 1 == reached[owners]))[::-1]
     ends[owners[of_last]] = of_last
-    times = np.zeros((sessions, number), np.int64)
+    moments: list[Array] = [np.zeros((sessions, number), np.int64) for _ in hits.moments]
     for step in reversed(range(number)):
         has = reached > step
-        times[has, step] = hits.times[ends[has]]
+        for of_sessions, of_hits in zip(moments, hits.moments, strict=True):
+            of_sessions[has, step] = of_hits[ends[has]]
         ends[has] = before[ends[has]]
-    return reached, times
+    return reached, moments
 
 
 def _latest(marks: Mask) -> Numbers:
@@ -333,7 +324,7 @@ class FunnelTimes(Funnel):
 
     def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
         """Return the step times of the first chain with the most steps."""
-        reached, unknown, times = self.reached(bound, sessions)
+        reached, unknown, (times, *_) = self.reached(bound, sessions)
         if self.between is not None:
             first, last = map(self.arguments.index, self.between)
             lengths = times[:, last] - times[:, first]
@@ -370,3 +361,108 @@ def funnel_times(funnel: Aggregate, *, between: tuple[str, str] | None = None) -
     pair: Any = between
     pair = tuple(pair) if isinstance(pair, list) else pair
     return FunnelTimes(**attrs.asdict(funnel, recurse=False), between=pair)
+
+
+@attrs.frozen(kw_only=True, order=False, repr=False)
+class FunnelNext(Funnel):
+    """
+    The value of a field that came next after the last step that a session reached.
+
+    A session also stores the least value at each instant, since a late event may change the steps.
+    """
+
+    kind: ClassVar = "funnel_next"
+    then: Condition | None = attrs.field(default=None, eq=repr)
+
+    def check(self) -> None:
+        super().check()
+        if self.of is None:
+            found = "`funnel_next` takes the name of a field, as text, found None"
+            raise SpecError(found, 'write funnel_next(funnel, "page")')
+        if not isinstance(self.then, Condition | None):
+            found = f"`where` takes an expression or the name of a bool field, found {self.then!r}"
+            raise SpecError(found, 'write where=pc.field("kind") == "view"')
+
+    @property
+    def arguments(self) -> list[str]:
+        return [*super().arguments, repr(self.of)]
+
+    @property
+    def conditions(self) -> Mapping[str, Condition]:
+        then = {} if self.then is None else {"`where` of what comes next": self.then}
+        return {**super().conditions, **then}
+
+    def annotation(self, bound: BoundAggregate) -> Any:
+        return bound.python_type | None
+
+    def chosen(self, rows: EventRows) -> Mask | None:
+        """Mark the events of the funnel, with and without a value."""
+        return None if self.where is None else mask_of(rows.met(self.where))
+
+    def stored(self, bound: BoundAggregate) -> list[Field]:
+        after = _after(bound)
+        return [*super().stored(bound), after.field(ListType(bound.type)), *after.moments()]
+
+    def fold(self, bound: BoundAggregate, rows: EventRows) -> list[pa.Array]:
+        values = self.values(rows)
+        masks = [mask_of(values.is_valid())]
+        masks += [
+            mask_of(rows.met(condition))
+            for condition in (self.where, self.then)
+            if condition is not None
+        ]
+        owners, values, moments = _after(bound).in_order(rows, values, np.logical_and.reduce(masks))
+        new = begins(owners, *map(numbers_of, moments))
+        least = [column.filter(pa.array(new)) for column in (values, *moments)]
+        return [*super().fold(bound, rows), *rows.kept(owners[new], least, self.most)]
+
+    def result(self, bound: BoundAggregate, sessions: pa.Table) -> pa.Array:
+        reached, unknown, moments = self.reached(bound, sessions)
+        lists = _after(bound).column(sessions)
+        owners, number = owners_of(lists), len(lists)
+        is_later = np.zeros(len(owners), np.bool_)
+        parts = (".at", ".sequence")[: len(moments)]
+        for part, steps in reversed([*zip(parts, moments, strict=True)]):
+            of_step = steps[np.arange(number), reached - 1][owners]
+            at = numbers_of(_after(bound).column(sessions, part).flatten())
+            is_later = (at > of_step) | ((at == of_step) & is_later)
+        later = np.flatnonzero(is_later & ((reached > 0) & ~unknown)[owners])
+        first = later[begins(owners[later])]
+        places, missing = np.zeros(number, np.int64), np.ones(number, np.bool_)
+        places[owners[first]], missing[owners[first]] = first, False
+        return lists.flatten().take(pa.array(places, mask=missing))
+
+
+def _after(bound: BoundAggregate) -> BoundAggregate:
+    """Return the aggregate under the name of the stored values that may come next."""
+    return attrs.evolve(bound, name=f"{bound.name}.next")
+
+
+@explains
+def funnel_next(funnel: Aggregate, field: str, *, where: Condition | None = None) -> Aggregate:
+    """
+    Return the value of a field that came next after the last step that a session reached.
+
+        far = agg.funnel({"viewed": "is_view", "carted": "is_cart", "bought": "is_sale"})
+        {"far": far, "instead": agg.funnel_next(far, "page")}
+
+    Where `far` is less than 3, it's what they did instead. The chain is that of `funnel_times`.
+    What comes next is the first event later than its last step, of any kind, that has a value; of
+    several at one instant, the least value. It's None where no step was reached, or nothing came
+    after it.
+
+    Args:
+        funnel: The funnel. Its `where` also selects the events that may come next. This stores
+            another copy of its state, and the values of the earliest `at_most` instants; it's None
+            where neither these nor the funnel's instants tell what comes next.
+        field: The field, of a plain type.
+        where: Selects the events that may come next; None takes all.
+
+    Raises:
+        SpecError: It isn't a funnel, or another argument can't be used.
+    """
+    if type(funnel) is not Funnel:
+        found = f"`funnel_next` takes a funnel, found {funnel!r}"
+        raise SpecError(found, 'write funnel_next(funnel(["is_view", "is_sale"]), "page")')
+    of_funnel = attrs.asdict(funnel, recurse=False)
+    return FunnelNext(**{**of_funnel, "of": field}, then=where)

@@ -154,6 +154,21 @@ AGGREGATES: Final[dict[str, Any]] = {
     "few": agg.count(at_most=2),
     "took": agg.funnel_times(FUNNELS["far"], between=("seen", "bought")),
     "took_strictly": agg.funnel_times(FUNNELS["far_strictly"], between=("good", "bought")),
+    "most_soon": agg.most_within("5 seconds"),
+    "most_buys": agg.most_within("10 seconds", at_most=2, where=IS_BUY),
+    "most_good": agg.most_within("1 microsecond", at_most=3, where="is_bad"),
+    "three_soon_at": agg.reached_within(3, "10 seconds"),
+    "two_buys_at": agg.reached_within(2, "5 seconds", where=IS_BUY),
+    "first_bad_at": agg.reached_within(1, "5 seconds", where="is_bad"),
+    "soon": agg.counts_within("5 seconds"),
+    "soon_of_three": agg.counts_within("15 seconds", at_most=3, where="is_good"),
+    "good_time": agg.time_between("is_good", IS_BUY),
+    "good_time_of_bad": agg.time_between("is_good", IS_BUY, where="is_bad", at_most=2),
+    "bad_time": agg.time_between("is_bad", pc.field("kind") == "see", at_most=3),
+    "bad_share": agg.time_between("is_bad", "is_good") / agg.duration(),
+    **{f"{name}_next": agg.funnel_next(funnel, "kind") for name, funnel in FUNNELS.items()},
+    "far_next_light": agg.funnel_next(FUNNELS["far"], "light", where="is_good"),
+    "far_next_maybe": agg.funnel_next(FUNNELS["far_of_bad"], "maybe", where=IS_BUY),
     **FUNNELS,
     **{f"{name}_at": agg.funnel_times(funnel) for name, funnel in FUNNELS.items()},
 }
@@ -173,9 +188,9 @@ FIELDS: Final[dict[str, Kind]] = {
 }
 """The types of the fields that expressions are over."""
 RESULTS: Final[dict[str, Kind]] = {
-    **dict.fromkeys(("count", "funnel", "count_distinct", "steps"), "int"),
+    **dict.fromkeys(("count", "funnel", "count_distinct", "steps", "most_within"), "int"),
     **dict.fromkeys(("mean", "stddev"), "float"),
-    **dict.fromkeys(("duration", "engaged_time", "funnel_times"), "span"),
+    **dict.fromkeys(("duration", "engaged_time", "funnel_times", "time_between"), "span"),
     **dict.fromkeys(("any", "all"), "bool"),
 }
 """The types of aggregates whose type isn't the type of their field."""
@@ -317,8 +332,8 @@ def _deviation(values: list[Any], aggregate: Any) -> float | None:
     return variance if aggregate.variance else math.sqrt(variance)
 
 
-def _funnel(aggregate: Any, events: Sequence[Pair]) -> list[datetime] | None:
-    """Return the times of the steps that are reached, by the rules of `windowFunnel`."""
+def _funnel(aggregate: Any, events: Sequence[Pair]) -> list[Moment] | None:
+    """Return the moments of the steps that are reached, by the rules of `windowFunnel`."""
     asked = [condition for _, condition in aggregate.steps]
     asked += [] if aggregate.not_between is None else [aggregate.not_between]
     found = []
@@ -339,7 +354,59 @@ def _funnel(aggregate: Any, events: Sequence[Pair]) -> list[datetime] | None:
     best = _best_chain(aggregate, hits)
     if len(found) > most and len(best) < len(aggregate.steps):
         return None
-    return [at[0] for at, _ in best]
+    return [at for at, _ in best]
+
+
+def _next(aggregate: Any, events: Sequence[Pair]) -> Any:
+    """Return the least value at the first moment after the last step."""
+    chain = _funnel(aggregate, events)
+    values = [
+        (at, getattr(act, aggregate.of))
+        for at, act in events
+        if CONDITIONS[repr(aggregate.where)](act) and CONDITIONS[repr(aggregate.then)](act)
+    ]
+    values = [(at, value) for at, value in values if value is not None]
+    known = sorted({at for at, _ in values})[: aggregate.at_most]
+    later = [at for at in known if chain and at > chain[-1]]
+    if not later:
+        return None
+    return min((value for at, value in values if at == later[0]), key=by_value)
+
+
+def _within(aggregate: Any, events: Sequence[Pair]) -> Any:
+    """Count at each event those before it, one of an instant after the other."""
+    times = sorted(at for (at, _), act in events if CONDITIONS[repr(aggregate.where)](act))
+    counts = [
+        sum(at - before <= aggregate.within for before in times[: 1 + place])
+        for place, at in enumerate(times)
+    ]
+    match aggregate.kind:
+        case "counts_within":
+            return counts[: aggregate.at_most]
+        case "most_within":
+            return min(max(counts, default=0), aggregate.at_most)
+        case _:
+            return next((at for at, n in zip(times, counts, strict=True) if n >= aggregate.n), None)
+
+
+def _between(aggregate: Any, events: Sequence[Pair]) -> timedelta | None:
+    """Go from moment to moment; one that opens and closes changes nothing."""
+    changes: dict[Moment, set[str]] = {}
+    for at, act in events:
+        if CONDITIONS[repr(aggregate.where)](act):
+            for name in ("opened", "closed"):
+                if CONDITIONS[repr(getattr(aggregate, name))](act):
+                    changes.setdefault(at, set()).add(name)
+    if len(changes) > aggregate.at_most:
+        return None
+    total, since = timedelta(), None
+    for at, names in sorted(changes.items()):
+        if names == {"opened"} and since is None:
+            since = at[0]
+        elif names == {"closed"} and since is not None:
+            total, since = total + (at[0] - since), None
+    end = max(at for (at, _), _ in events)
+    return total if since is None else total + (end - since)
 
 
 def _best_chain(aggregate: Any, hits: Sequence[Any]) -> list[Any]:
@@ -463,8 +530,15 @@ def of_session(aggregate: Any, events: Sequence[Pair]) -> Any:
         return naive(aggregate.operation, lambda part: (_type(part), of_session(part, events)))
     if aggregate.kind == "engaged_time":
         return _engaged(aggregate, events)
+    if aggregate.kind.endswith("_within"):
+        return _within(aggregate, events)
+    if aggregate.kind == "time_between":
+        return _between(aggregate, events)
+    if aggregate.kind == "funnel_next":
+        return _next(aggregate, events)
     if "funnel" in aggregate.kind:
-        times = _funnel(aggregate, events)
+        moments = _funnel(aggregate, events)
+        times = None if moments is None else [at for at, _ in moments]
         if aggregate.kind == "funnel" or times is None:
             return None if times is None else len(times)
         if aggregate.between is None:
