@@ -129,9 +129,8 @@ def most_within(
 
     Args:
         within: The length of the stretch.
-        at_most: The result is never more than this. It bounds the state: 8 bytes for each event up
-            to the one with which the result is reached, so for less than `at_most` events in any
-            stretch before.
+        at_most: The result is never more than this. It bounds the state: 8 bytes for each event
+            until it's reached, thus for less than `at_most` in any stretch.
         where: Selects the events to count.
 
     Raises:
@@ -177,7 +176,7 @@ class ReachedWithin(MostWithin):
 @explains
 def reached_within(n: int, within: Duration, *, where: Condition | None = None) -> Aggregate:
     """
-    Return when a session first had so many events within a time: a datetime, or None.
+    Return when a session first had a number of events within a time: a datetime, or None.
 
         failed = pc.field("kind") == "failed login"
         agg.reached_within(5, "10 minutes", where=failed)
@@ -186,8 +185,8 @@ def reached_within(n: int, within: Duration, *, where: Condition | None = None) 
     counts.
 
     Args:
-        n: The number of events, from 1. An open session keeps 8 bytes for each event up to the one
-            found, so for less than `n` in any stretch before.
+        n: The number of events, from 1. It bounds the state: 8 bytes for each event until the
+            number is reached, thus for less than `n` in any stretch.
         within: How much later the last of them may be than the first, inclusive.
         where: Selects the events to count.
 
@@ -229,7 +228,7 @@ def counts_within(
 
     An event counts itself, and the events up to `within` before it, inclusive; of events at one
     instant, one counts the other, and so on. This is `rolling("10min", closed="both").count()` in
-    pandas, over the events of the session. The counts are those of the times that `collect` lists.
+    pandas, over the events of the session. `collect` lists their times in the same order.
 
     Args:
         within: How far back the count goes. It may change while a checkpoint lives.
