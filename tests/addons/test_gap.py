@@ -24,7 +24,7 @@ from sessionkit.__main__ import main
 from sessionkit.addons import presets
 from sessionkit.addons.gap import Gaps, gaps
 from sessionkit.addons.gap.picture import MARKS
-from sessionkit.addons.gap.tallies import Tally
+from sessionkit.addons.gap.tallies import FAR, GRID, Tally, cells_of, in_order
 from sessionkit.addons.gap.valley import (
     Floats,
     Mixture,
@@ -505,6 +505,31 @@ def test_a_frame_without_events_is_refused(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(None, NOON), ("a", None)], "k string, ts timestamp")
 
     assert says(refusal(gaps, frame, keys="k", event_time="ts"), "no events", "1 without time")
+
+
+def test_a_pause_is_between_the_edges_that_a_search_finds() -> None:
+    """At each edge, right next to it, and where a float has no more digits."""
+    random = np.random.default_rng(5)
+    far = 2**60 + np.cumsum(random.integers(1, 300, 50))
+    edges = np.unique(np.concatenate([[0, 1, 2, 3, *GRID], random.integers(0, 10**9, 300), far]))
+    pauses = np.concatenate([edges, edges + 1, edges - 1, random.integers(0, 2**61, 999), [FAR]])
+    pauses = pauses[pauses >= 0]
+
+    assert np.searchsorted(edges, pauses).tolist() == cells_of(edges, pauses).tolist()
+
+
+@pytest.mark.parametrize("years", [1, 9_000])
+def test_a_task_sorts_events_whether_they_fit_into_a_number_or_not(years: int) -> None:
+    """Of 300,000 keys, the events of 9,000 years don't."""
+    random = np.random.default_rng(6)
+    keys = random.integers(0, 300_000, 900_000, np.int32)
+    at = random.integers(0, years * 31_556_952_000_000, len(keys)) - 10**15
+    order = np.lexsort((at, keys))
+    expected = keys[order], at[order]
+
+    found = in_order(keys, at)
+
+    assert all(map(np.array_equal, expected, found))
 
 
 def test_a_task_without_rows_counts_nothing() -> None:

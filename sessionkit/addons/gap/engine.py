@@ -77,7 +77,11 @@ def events_of(
     by: str | None,
     skew: timedelta | None,
 ) -> DataFrame:
-    """Return each row as the hash of its key and its time, or the reason why it's no event."""
+    """
+    Return each row as the hash of its key, and its time.
+
+    A row that is no event has no time, and the reason in place of the key.
+    """
     time, columns = F.col(quoted(event_time)), [F.col(quoted(key)) for key in keys]
     year = F.year(time)
     reason = F.when(time.isNull() | (year < FIRST_YEAR) | (year > LAST_YEAR), F.lit(1))
@@ -91,9 +95,8 @@ def events_of(
         columns.append(part[0])
     hash_of = hash_on_sail if is_sail(frame.sparkSession) else F.xxhash64
     return frame.select(
-        hash_of(*columns).alias("key"),
-        F.unix_micros(time).alias("at"),
-        reason.cast("long").alias("rejected"),
+        F.coalesce(reason.cast("long"), hash_of(*columns)).alias("key"),
+        F.when(reason.isNull(), F.unix_micros(time)).alias("at"),
         *part,
     )
 

@@ -6,6 +6,7 @@ the engine adds up: `kind` says what is counted, `gap` of which gap, or of which
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -27,9 +28,16 @@ GRID: Final[Numbers] = np.round(2.0 ** (np.arange(FIRST_BIN, LAST_BIN + 1) / BIN
 """The edges of the bins in microseconds, from a millisecond to 68 years."""
 UNITS: Final = (1, 1_000, 1_000_000, 60_000_000, 3_600_000_000)
 """Of what times may be multiples, in microseconds."""
-WIDE: Final = 8
-"""How far around its median a task shows lengths, in roots of their number: 16 sigma."""
+WIDE: Final = 4
+"""How far around its median a task shows lengths, in roots of their number: 8 sigma."""
 FAR: Final = 2**62
+SORTABLE_BITS: Final = 63
+"""The bits of an integer that sorts as an unsigned number."""
+LEAF_BITS: Final = 47
+"""Of the bits of a float, those after its exponent and the first five of its digits."""
+FIRST_LEAF, LAST_LEAF = (
+    int(np.float64(number).view(np.int64) >> LEAF_BITS) for number in (0.5, float(FAR))
+)
 REASONS: Final = ("time", "future", "key")
 """Why a row is no event: without a time, too far in the future, without a key."""
 TOTAL: Final = ""
@@ -56,63 +64,82 @@ class Tally:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = _Rows()
-        keys, times, parts = list[Numbers](), list[Numbers](), list[pa.Array]()
+        keys, times, parts = list[pa.Array](), list[pa.Array](), list[pa.Array]()
         for batch in batches:
-            if batch["rejected"].null_count < batch.num_rows:
-                reasons = np.bincount(batch["rejected"].drop_null().to_numpy())
+            if batch["at"].null_count:
+                reasons = np.bincount(batch["key"].filter(batch["at"].is_null()).to_numpy())
                 rows.add(TOTAL, "rejected", 0, np.arange(len(reasons)), reasons)
-                batch = batch.filter(batch["rejected"].is_null())  # noqa: PLW2901 - its events
-            keys.append(batch["key"].to_numpy())
-            times.append(batch["at"].to_numpy())
+                batch = batch.filter(batch["at"].is_valid())  # noqa: PLW2901 - its events
+            keys.append(batch["key"])
+            times.append(batch["at"])
             if self.has_parts:
                 parts.append(batch["part"])
         if sum(map(len, keys)):
-            of_key, at = np.concatenate(keys), np.concatenate(times)
-            keys.clear()
+            of_key = dictionary_of(keys)
+            folds = (of_key.dictionary.to_numpy().view(np.uint64) >> np.uint64(20)) % FOLDS
+            parts_of_keys = self._parts_of_keys(of_key, parts)
+            at = pa.chunked_array(times).to_numpy()
             times.clear()
-            order = np.lexsort((at, of_key))
-            of_key, at = of_key[order], at[order]
-            self._count(TOTAL, of_key, at, rows)
-            if self.has_parts:
-                coded = pa.chunked_array(parts).combine_chunks().dictionary_encode()
-                codes = coded.indices.to_numpy()[order]
-                for code, name in enumerate(coded.dictionary.to_pylist()):
-                    self._count(name, of_key[codes == code], at[codes == code], rows)
+            codes, at = in_order(of_key.indices.to_numpy(), at)
+            del of_key
+            # What came in is forgotten, and Arrow would keep its memory.
+            pa.default_memory_pool().release_unused()
+            self._count(TOTAL, codes, at, folds.astype(np.uint8), rows)
+            for name, is_in_part in parts_of_keys.items():
+                is_in = is_in_part[codes]
+                self._count(name, codes[is_in], at[is_in], folds.astype(np.uint8), rows)
         yield rows.batch()
 
-    def _count(self, part: str, keys: Numbers, at: Numbers, rows: "_Rows") -> None:
-        """Count what is known of the sorted events of a part."""
+    def _parts_of_keys(
+        self, of_key: pa.DictionaryArray, parts: list[pa.Array]
+    ) -> Mapping[str, npt.NDArray[np.bool_]]:
+        """Return a mask of the keys of each part: as a key column, it's one for each key."""
+        if not self.has_parts:
+            return {}
+        of_part = dictionary_of(parts)
+        part_of_key = np.empty(len(of_key.dictionary), np.int64)
+        part_of_key[of_key.indices.to_numpy()] = of_part.indices.to_numpy()
+        return {
+            name: part_of_key == place for place, name in enumerate(of_part.dictionary.to_pylist())
+        }
+
+    def _count(
+        self, part: str, keys: Numbers, at: Numbers, folds: npt.NDArray[np.uint8], rows: "_Rows"
+    ) -> None:
+        """Count what is known of the sorted events of a part; `folds` has the fold of each key."""
         is_first = np.concatenate(([True], keys[1:] != keys[:-1]))
         # FAR before the first event of a key, and after its last.
         before = np.diff(at, prepend=at[0])
         before[is_first] = FAR
         if self.bands is None:
-            self._count_pauses(part, keys, before, is_first, rows)
-            times = [place for place, unit in enumerate(UNITS) if not (at % unit).any()]
-            rows.add(part, "unit", 0, [max(times)], [1])
-        starts = np.arange(len(at))
+            self._count_pauses(part, folds[keys], before, is_first, rows)
+            units = takewhile(lambda place: not (at % UNITS[place]).any(), range(len(UNITS)))
+            rows.add(part, "unit", 0, [max(units)], [1])
+        first, last = at, at
         for gap, limit in enumerate(self.limits):
-            # The sessions under a longer gap start at some of the starts under a shorter one.
-            starts = starts[before[starts] > limit]
-            last = np.append(starts[1:], len(at)) - 1
-            self._count_lengths(part, gap, at[last] - at[starts], rows)
+            # The sessions under a longer gap are unions of sessions under a shorter one.
+            begins = before > limit
+            before, first = before[begins], first[begins]
+            last = last[np.append(begins[1:], True)]
+            self._count_lengths(part, gap, last - first, rows)
 
     def _count_pauses(
         self,
         part: str,
-        keys: Numbers,
+        folds: npt.NDArray[np.uint8],
         before: Numbers,
         is_first: npt.NDArray[np.bool_],
         rows: "_Rows",
     ) -> None:
         edges = np.array(self.edges)
         lowest = np.append(-1, edges)  # what the pauses of a cell are longer than
-        cells, number = np.searchsorted(edges, before, side="left"), len(edges) + 1
-        folds = ((keys.view(np.uint64) >> np.uint64(20)) % np.uint64(FOLDS)).astype(np.int64)
-        pauses = np.bincount((folds * number + cells)[~is_first], minlength=FOLDS * number)
+        cells, number = cells_of(edges, before), len(edges) + 1
+        pauses = np.bincount(
+            (folds * np.int32(number) + cells)[~is_first], minlength=FOLDS * number
+        )
         for fold, counts in enumerate(pauses.reshape(FOLDS, number)):
             rows.add(part, "pause", fold, lowest, counts)
-        after = np.append(cells[1:], number - 1)
+        after = np.append(cells[1:], cells.dtype.type(number - 1))
         rows.add(part, "lone", 0, lowest, np.bincount(np.minimum(cells, after), minlength=number))
         is_only = is_first & np.append(is_first[1:], True)
         rows.add(part, "key", 0, np.arange(FOLDS), np.bincount(folds[is_first], minlength=FOLDS))
@@ -124,7 +151,11 @@ class Tally:
         if self.bands is None:
             wide, lower, upper = WIDE * int(number**0.5) + 1, (number - 1) // 2, number // 2
             ranks = [max(lower - wide, 0), lower, upper, min(upper + wide, number - 1)]
-            shown_of = np.partition(lengths, ranks)[ranks].tolist()
+            # Under a short gap, most sessions have one event.
+            are_zero = number - np.count_nonzero(lengths) > ranks[-1]
+            if not are_zero:
+                lengths.partition(ranks)
+            shown_of = [0] * len(ranks) if are_zero else lengths[ranks].tolist()
             for kind, value in zip(("low", "lower", "upper", "high"), shown_of, strict=True):
                 rows.add(part, kind, gap, [value], [1])
             low, high = shown_of[0], shown_of[-1]
@@ -132,10 +163,66 @@ class Tally:
             low, high = self.bands[part, gap]
         else:
             return
-        shown, counts = np.unique(lengths[(lengths >= low) & (lengths <= high)], return_counts=True)
-        shorter = int((lengths < low).sum())
+        shorter, until = (int(np.count_nonzero(lengths < one)) for one in (low, high + 1))
+        shown, counts = (
+            ([low], [until - shorter])
+            if low == high
+            else np.unique(lengths[(lengths >= low) & (lengths <= high)], return_counts=True)
+        )
         rows.add(part, "length", gap, shown, counts)
-        rows.add(part, "length", gap, [-1, FAR], [shorter, number - shorter - counts.sum()])
+        rows.add(part, "length", gap, [-1, FAR], [shorter, number - until])
+
+
+def dictionary_of(columns: list[pa.Array]) -> pa.DictionaryArray:
+    """Return columns as one, of numbers and of the values they stand for, and forget them."""
+    encoded = pa.chunked_array(columns).dictionary_encode()
+    columns.clear()
+    return encoded.combine_chunks()
+
+
+def in_order(keys: npt.NDArray[Any], at: Numbers) -> tuple[npt.NDArray[Any], Numbers]:
+    """
+    Sort events by key and time; `keys` are small numbers from 0.
+
+    NumPy sorts numbers several times as fast as it finds such an order. So where a key and its time
+    fit into one number, these are sorted.
+    """
+    earliest = at.min()
+    bits = int(at.max() - earliest).bit_length()
+    if bits + int(keys.max()).bit_length() > SORTABLE_BITS:
+        order = np.lexsort((at, keys))
+        return keys[order], at[order]
+    packed = keys.astype(np.int64)
+    packed <<= bits
+    packed += at
+    packed -= earliest
+    packed.sort()
+    keys = (packed >> bits).astype(keys.dtype)
+    packed &= (1 << bits) - 1
+    packed += earliest
+    return keys, packed
+
+
+def cells_of(edges: Numbers, pauses: Numbers) -> npt.NDArray[np.int32]:
+    """
+    Return how many of the sorted edges are less than each pause: `searchsorted`, but faster.
+
+    The first bits of a pause as a float lead to the cell, or to one some edges below it.
+    """
+    leaves = np.arange(FIRST_LEAF, LAST_LEAF + 1) << LEAF_BITS
+    least = np.floor(leaves.view(np.float64)).astype(np.int64)
+    # A float has 53 bits, so a number this much less may be rounded up.
+    cell_of_leaf = np.searchsorted(edges, least - (least >> 52)).astype(np.int32)
+    leaf = pauses.astype(np.float64).view(np.int64)
+    leaf >>= LEAF_BITS
+    leaf -= FIRST_LEAF
+    np.maximum(leaf, 0, out=leaf)
+    cells = cell_of_leaf[leaf]
+    del leaf
+    upper = np.append(edges, np.iinfo(np.int64).max)
+    while (is_more := upper[cells] < pauses).any():
+        cells += is_more
+    return cells
 
 
 @attrs.frozen

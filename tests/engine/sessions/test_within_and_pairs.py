@@ -267,6 +267,13 @@ def test_what_comes_next_is_of_the_funnels_events_and_of_those_chosen() -> None:
     assert 0 == found_of(agg.funnel_next(funnel, "turn"), batch)
 
 
+def test_a_step_needs_no_value() -> None:
+    """Only what comes next does."""
+    ping = agg.funnel([pc.field("kind") == "-"])
+
+    assert "/c" == found_of(agg.funnel_next(ping, "page"), {0: "-", 1: "-", 2: "c"})
+
+
 def test_what_comes_next_is_unknown_beyond_the_limit() -> None:
     """The earliest instants with a value are kept."""
     after = agg.funnel_next(agg.funnel([IS_A, IS_B], at_most=2), "page")
