@@ -35,8 +35,8 @@ from sessionkit._instants import BEGINNING_US, instant_of, span_us
 from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
-from sessionkit.spark._logs import Location, Progress, active_session, folder_texts
-from sessionkit.spark._paths import path_of
+from sessionkit.spark._logs import Location, Progress, active_session, exists
+from sessionkit.spark._paths import literal, path_of
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, plan_of
 from sessionkit.spark._settings import own_source
 from sessionkit.spec.base import AnySpec
@@ -166,14 +166,19 @@ def write_seed(chunks: DataFrame, spec: AnySpec, seed: Seed) -> Seed:
     progress = seed.progress and attrs.asdict(seed.progress)
     about = json.dumps({"format": FORMAT, **form, "progress": progress, "rows": seed.rows})
     text = spark.createDataFrame([(about,)], "value string")
-    text.coalesce(1).write.mode("append").text(f"{seed.path}/{ABOUT}")
+    # In a shared folder, the end of a job would also take what a killed one has left there.
+    text.coalesce(1).write.text(f"{seed.path}/{ABOUT}/{uuid4()}")
     _only_text(seed.path, spark)
     return seed
 
 
 def _only_text(path: str, spark: SparkSession) -> str | None:
     """Return what a folder says about its seed; None if it has none."""
-    texts = [*folder_texts(spark, f"{path}/{ABOUT}").values()]
+    about = f"{path}/{ABOUT}"
+    if not exists(spark, about):
+        return None
+    reader = spark.read.option("recursiveFileLookup", value=True)
+    texts = [row[0] for row in reader.text(literal(about), wholetext=True).collect()]
     if len(texts) > 1:
         found = f"there are {len(texts)} seeds at {path}: calls at one moment have written them"
         raise SessionkitError(found, "write it again, to a folder of its own")
@@ -218,7 +223,7 @@ def seed_among(files: Iterable[Iterable[str]], spark: SparkSession) -> Seed | No
     """Return the seed among the files that a query has read; None if it began without one."""
     found = (OF_ROWS.fullmatch(path) for paths in files for path in paths)
     for place in sorted({of_rows["place"] for of_rows in found if of_rows}):
-        if folder_texts(spark, f"{place}/{ABOUT}"):
+        if _only_text(place, spark) is not None:
             return read_seed(place, spark=spark)
     return None
 
