@@ -32,7 +32,7 @@ from sessionkit._engine.shell.pages import (
     salts_in,
     unpack_page,
 )
-from sessionkit._engine.shell.payload import MOST_BYTES, RESTORE, GroupAccess, check_size
+from sessionkit._engine.shell.payload import RESTORE, GroupAccess, check_size
 from sessionkit._engine.shell.reading import Reading
 from sessionkit._typing import GroupStateLike
 from sessionkit.errors import StateCorruptedError
@@ -192,8 +192,7 @@ class PagedBucket:
         )
         stored = {page.entry[0]: page.payload for page in pages if page.payload}
         largest = max(map(len, stored.values()), default=0)
-        if largest > MOST_BYTES:
-            check_size(logic.spec, "a page", largest, memory)
+        check_size(logic.spec, "a page", largest, memory, self.access.most_bytes)
         # A page with the same bytes as before isn't written: Spark would store it once more.
         for start in self._read.keys() - stored.keys():
             self.state.remove_page(start)

@@ -270,12 +270,17 @@ class TaskRows:
 
 @attrs.frozen
 class GroupAccess:
-    """A group, the micro-batch that accesses its row, and the rows that its task has read."""
+    """
+    A group, the micro-batch that accesses its row, and the rows that its task has read.
+
+    A row or a page may have `most_bytes`.
+    """
 
     logic: GroupLogic
     group: tuple[Any, ...]
     now: Origin = NOBODY
     task_rows: TaskRows | None = None
+    most_bytes: int = MOST_BYTES
 
     def packed(
         self, numbers: tuple[int, ...], tables: Sequence[pa.Table], due: Mapping[Clock, int]
@@ -310,13 +315,19 @@ class GroupAccess:
         return reading, stored.tables
 
 
-def check_size(
-    spec: AnySpec, what: str, size: int, memory: GroupState, most: int = MOST_BYTES
-) -> None:
+class TooLargeError(StateError):
+    """Raised when memory is too large to be stored; `key` has more than half of it, or is None."""
+
+    def __init__(self, message: str, hint: str, key: Any) -> None:
+        super().__init__(message, hint)
+        self.key = key
+
+
+def check_size(spec: AnySpec, what: str, size: int, memory: GroupState, most: int) -> None:
     """
     Check that what would be stored isn't too large: beyond that, Spark fails without a message.
 
-    The StateError names the key with the largest part of the memory, with its waiting events.
+    The error names the key with the largest part of the memory, with its waiting events.
     """
     if size <= most:
         return
@@ -328,9 +339,11 @@ def check_size(
     text = f"{what} would have {size:,} bytes, and at most {most:,} can be stored"
     hint = 'raise `bucket_count` for a new checkpoint, or use Storage(layout="pages")'
     # More buckets don't help where one key has more than half.
-    if 2 * largest > size or spec.storage.layout != "buckets":
+    is_of_key = 2 * largest > size
+    if is_of_key or spec.storage.layout != "buckets":
         hint = "keep less in its state"
         if spec.row_kind == "session":
             sooner = "end its sessions sooner, with max_events or max_duration of SessionRules"
             hint = f"{sooner}, or {hint}"
-    raise StateError(f"{text}; the largest part, {largest:,} bytes, is of {key}", hint)
+    text = f"{text}; the largest part, {largest:,} bytes, is of {key}"
+    raise TooLargeError(text, hint, key if is_of_key else None)

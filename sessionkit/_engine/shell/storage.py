@@ -35,7 +35,7 @@ from sessionkit._engine.shell.paged_bucket import (
     read_pages,
 )
 from sessionkit._engine.shell.pages import Directory
-from sessionkit._engine.shell.payload import MOST_BYTES, NOBODY, GroupAccess, Origin, check_size
+from sessionkit._engine.shell.payload import NOBODY, GroupAccess, Origin, check_size
 from sessionkit._typing import GroupStateLike
 from sessionkit.spec.base import AnySpec
 from sessionkit.spec.session import SessionSpec
@@ -110,8 +110,7 @@ class GroupRow:
         logic = self.access.logic
         due = first_due(logic, memory)
         row = self.write(memory, due, self.state.getCurrentProcessingTimeMs())
-        if len(row[-1]) > MOST_BYTES:
-            check_size(logic.spec, "a row of state", len(row[-1]), memory)
+        check_size(logic.spec, "a row of state", len(row[-1]), memory, self.access.most_bytes)
         self.state.update(row)
         open_rows, oldest_us = logic.open_stats(memory.kept)
         return BucketStats(open_rows, memory.buffered.num_rows, len(row[-1]), oldest_us), due

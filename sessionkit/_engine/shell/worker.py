@@ -15,11 +15,12 @@ from operator import attrgetter
 from typing import Any, Final, cast
 
 import attrs
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import concat
+from sessionkit._arrays import Mask, concat
 from sessionkit._engine.boundaries import (
     MILLISECOND_US,
     processing_timer_ms,
@@ -28,10 +29,18 @@ from sessionkit._engine.boundaries import (
 )
 from sessionkit._engine.counts import COUNTED, REJECTED, Counts, DurationSketch
 from sessionkit._engine.micro_batch import BatchClocks, BucketStats, GroupLogic, GroupState, Outcome
+from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.shell.erasing import Erased, erased_keys, keys_of
 from sessionkit._engine.shell.paged_bucket import PagedBucket, PagedStateLike
-from sessionkit._engine.shell.payload import NOBODY, GroupAccess, Origin, TaskRows
+from sessionkit._engine.shell.payload import (
+    MOST_BYTES,
+    NOBODY,
+    GroupAccess,
+    Origin,
+    TaskRows,
+    TooLargeError,
+)
 from sessionkit._engine.shell.seed import SeedFormat, started
 from sessionkit._engine.shell.storage import GroupRow, GroupStorage
 from sessionkit._engine.wire.gathering import gathered
@@ -96,12 +105,17 @@ def collector_paused() -> Iterator[None]:
 
 @attrs.frozen(slots=False)
 class Worker:
-    """The worker of the groups of a stream or a batch; where it `erases`, rows may erase keys."""
+    """
+    The worker of the groups of a stream or a batch; where it `erases`, rows may erase keys.
+
+    No row that it stores has more than `most_bytes`.
+    """
 
     logic: GroupLogic
     with_rejected: bool = False
     seed: SeedFormat | None = None
     erases: bool = False
+    most_bytes: int = MOST_BYTES
 
     @property
     def fields(self) -> tuple[Field, ...]:
@@ -148,7 +162,7 @@ class Worker:
         spec = self.logic.spec
         watermark_ms = 0 if spec.delay_ms is None else state.getCurrentWatermarkMs()
         now = Origin(run.query, run.batch, watermark_ms)
-        access = GroupAccess(self.logic, group, now, task_rows)
+        access = GroupAccess(self.logic, group, now, task_rows, self.most_bytes)
         processing_us = state.getCurrentProcessingTimeMs() * MILLISECOND_US
         clocks = BatchClocks(watermark_in_force(watermark_ms), processing_us)
         storage: GroupStorage = GroupRow(access, state)
@@ -188,8 +202,7 @@ class Worker:
             memory = erased.left
         if seeded is not None:
             memory, events = started(spec, memory, arrived)
-        outcome = logic.step(memory, events, clocks)
-        stats, due = storage.store(outcome.memory)
+        outcome, stats, due = self._stored(memory, events, clocks, storage)
         watermark_ms, behind = storage.access.now.watermark_ms, DurationSketch()
         _arm(spec.clock, due, state, watermark_ms)
         if clocks.watermark_us != BEGINNING_US:
@@ -202,6 +215,34 @@ class Worker:
         waited = events.num_rows - arrived.num_rows
         output = self._output(arrived.num_rows, quarantined, outcome, waited, erased)
         return output, stats, behind
+
+    def _stored(
+        self, memory: GroupState, events: pa.Table, clocks: BatchClocks, storage: GroupStorage
+    ) -> tuple[Outcome, BucketStats, Mapping[Clock, int]]:
+        """
+        Run a micro-batch and store its memory, as `GroupStorage.store` says.
+
+        Under `on_error="reject"`, the events of a key whose memory has become too large have
+        failed. The others don't depend on it, so the micro-batch runs again without that key's.
+        """
+        spec, failed, waited = self.logic.spec, list[SideOutput](), 0
+        while True:
+            outcome = self.logic.step(memory, events, clocks)
+            try:
+                stats, due = storage.store(outcome.memory)
+            except TooLargeError as error:
+                of_key = [_of_key(spec, each, error.key) for each in (events, memory.buffered)]
+                if spec.on_error == "raise" or not any(mask.any() for mask in of_key):
+                    raise
+                (events, new), (waiting, old) = map(_parted, (events, memory.buffered), of_key)
+                parts = (rows for rows in (new, old) if rows.num_rows)
+                failed += [
+                    SideOutput("failed", [str(error)] * rows.num_rows, rows) for rows in parts
+                ]
+                memory, waited = attrs.evolve(memory, buffered=waiting), waited + old.num_rows
+            else:
+                others, buffered = [*outcome.others, *failed], outcome.buffered - waited
+                return attrs.evolve(outcome, others=others, buffered=buffered), stats, due
 
     def packed_partition(
         self, batches: Iterable[pa.RecordBatch], processing_us: int, until_us: int = END_OF_TIME_US
@@ -315,6 +356,16 @@ class Worker:
             counts = erased.counted(counts)
         shown = others if self.with_rejected else None
         return output_of(self.logic.spec, outcome.rows, shown, counts)
+
+
+def _of_key(spec: AnySpec, rows: pa.Table, key: Any) -> Mask:
+    """Mark the rows of a key; none of None."""
+    return np.array([each == key for each in decode_keys(spec, rows)], np.bool_)
+
+
+def _parted(rows: pa.Table, mask: Mask) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that aren't masked, and those that are."""
+    return rows.filter(pa.array(~mask)), rows.filter(pa.array(mask))
 
 
 def _arm(

@@ -11,11 +11,14 @@ from sessionkit import EventTimeGap, Functions, NoTimeout, SessionSpec, Storage
 from sessionkit._engine.micro_batch import GroupState
 from sessionkit._engine.shell.payload import MOST_BYTES, Origin, TaskRows, check_size
 from sessionkit._engine.shell.storage import logic_of, stored_memory
+from sessionkit._engine.shell.worker import Worker
 from sessionkit._instants import micros_of
 from sessionkit.errors import StateCorruptedError, StateError
 from sessionkit.testing import SessionDriver, at
 from sessionkit.testing.drivers.query import QUERY as DRIVER
 from sessionkit.testing.drivers.query import PagedGroupState, stored_rows
+from sessionkit.testing.drivers.results import read_output
+from sessionkit.testing.drivers.rows import input_frame
 from sessionkit.testing.group_state import FakeGroupState
 from tests.support.changed_classes import SPECS, USERS, First, View, add, count, driver_of
 from tests.support.stateful_specs import taking
@@ -300,3 +303,35 @@ def test_a_session_that_spark_could_not_store_is_refused(layout: Any) -> None:
 
     with pytest.raises(StateError, match=r"is of Key\(user='bob'\)"):
         driver.run_batch()
+
+
+@pytest.mark.parametrize("layout", ["buckets", "pages"])
+@pytest.mark.parametrize("order", ["arrival", "event_time"])
+def test_a_key_that_is_too_large_fails_alone(layout: Any, order: Any) -> None:
+    """Its events have failed, with the reason; what is stored of it stays, and all others go on."""
+    spec = attrs.evolve(
+        PARTS, storage=Storage(layout=layout, bucket_count=1), on_error="reject", order=order
+    )
+    worker, clock = Worker(logic_of(spec), with_rejected=True, most_bytes=9000), 0
+    row = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=1)
+    batches: list[list[tuple[str, int]]] = [
+        [("ann", 5), ("bob", 100)],
+        [("ann", 6), ("bob", 20_000), ("bob", 7), ("carl", 30_000), ("dora", 8)],
+        [("ann", 9)],
+    ]
+    found = []
+    for rows in batches:
+        clock += 90
+        at = NOON + timedelta(minutes=clock)
+        frame = input_frame(spec, [{"user": user, "at": at, "size": size} for user, size in rows])
+        state: Any = PagedGroupState.of(row) if layout == "pages" else row
+        found.append(read_output(spec, worker((1,), [frame], state)))
+        row = row.next_call(watermark_ms=int(at.timestamp() * 1000) + 5 * 60_000)
+    failed = [one for output in found for one in output.rejections]
+    assert {"failed"} == {one.kind for one in failed}
+    assert ["bob", "bob", "carl"] == sorted(one.key.user for one in failed)
+    assert all("is of Key(user=" in one.reason for one in failed)
+    assert ["ann", "bob"] == sorted(row.key.user for output in found for row in output.rows)
+    assert [2, 5, 1] == [output.counts.events for output in found]
+    assert [2, 5, 1] == [sum(output.counts.ends.values()) for output in found]
+    assert 3 == sum(output.counts.failed for output in found)
