@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import attrs
 
-PATIENCE_S: Final = 60.0
+PATIENCE_S: Final = 300.0
 
 
 class Killed(BaseException):
