@@ -247,6 +247,21 @@ def test_a_seed_is_known_by_its_files(spark: SparkSession, tmp_path: Path) -> No
     assert seed_among([others], spark) is None
 
 
+def test_what_a_killed_call_has_left_is_no_second_seed(spark: SparkSession, tmp_path: Path) -> None:
+    """The end of a job takes the files of every task below `_temporary` of its folder."""
+    spec = collecting(EventTimeGap(GAP), watermark_delay=DELAY)
+    stream = FileStream(spark, spec, tmp_path, shape=with_gap)
+    stream.put(table(FILES[0]))
+    left = tmp_path / "seed" / "about" / "_temporary" / "0" / "task_1_0000_m_0"
+    left.mkdir(parents=True)
+    (left / "part-00000-of-a-killed-call.txt").write_text("{}")
+    with pytest.raises(SessionkitError, match="there is no seed"):
+        read_seed(tmp_path / "seed", spark=spark)
+
+    seed = bootstrap(stream.batch(), spec, NOON + timedelta(minutes=4), tmp_path / "seed")
+    assert seed == read_seed(tmp_path / "seed", spark=spark)
+
+
 def test_a_stream_that_may_have_what_the_seed_has_is_refused(
     spark: SparkSession, tmp_path: Path
 ) -> None:
