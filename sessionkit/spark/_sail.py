@@ -10,10 +10,13 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sessionkit.errors import UnsupportedError
+from sessionkit.errors import SpecError, UnsupportedError
 from sessionkit.spark._settings import is_connect, release_of
 
 ASKED: Final[WeakKeyDictionary[SparkSession, bool]] = WeakKeyDictionary()
+
+WORKERS: Final = "spark.sessionkit.workers"
+"""The setting of a session that says how many processes of the server run functions; 0 for none."""
 
 
 def is_sail(spark: SparkSession) -> bool:
@@ -35,6 +38,17 @@ def hash_on_sail(*columns: Column) -> Column:
     """
     high, low = (F.hash(F.lit(half), *columns).cast("bigint") for half in (1, 2))
     return F.shiftleft(high, 32).bitwiseXOR(low)
+
+
+def workers_asked(spark: SparkSession) -> int | None:
+    """Return how many processes are to run functions; None if nobody has said."""
+    text = spark.conf.get(WORKERS, None)
+    if text is None:
+        return None
+    if not text.isdecimal():
+        hint = "set as many as cores, 0 to run functions in the server itself, or nothing"
+        raise SpecError(f"`{WORKERS}` must be a whole number from 0, found {text!r}", hint)
+    return int(text)
 
 
 def check_no_stream(frame: DataFrame, name: str) -> None:

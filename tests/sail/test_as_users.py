@@ -10,7 +10,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sessionkit.errors import UnsupportedError
+from sessionkit.spark._sail import WORKERS
 from tests.support.pages import NOT_RUN, ROOT, run_blocks
+from tests.support.spark_settings import changed
 
 
 def test_the_first_example_of_the_readme(spark: SparkSession) -> None:
@@ -26,7 +28,8 @@ def test_the_page(spark: SparkSession) -> None:
     page = ROOT / "docs" / "how-to" / "without-java.md"
     lines = page.read_text(encoding="utf-8").splitlines(keepends=True)
 
-    found = run_blocks(page, "".join(line for line in lines if not line.startswith(NOT_RUN)))
+    with changed(spark, {WORKERS: "0"}):  # the page sets another number
+        found = run_blocks(page, "".join(line for line in lines if not line.startswith(NOT_RUN)))
 
     assert found["server"].running
     found["server"].stop()

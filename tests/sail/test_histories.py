@@ -6,10 +6,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from pyspark.sql import SparkSession
 
+from sessionkit.spark._sail import WORKERS
 from tests.support.batches import AnySpec, frame_of, told_by_driver, told_by_engine
 from tests.support.conformance.cases import SCHEMA as CASE
 from tests.support.conformance.cases import Batch, Run, planned
 from tests.support.random_scripts import SCHEMA, Script, scripts
+from tests.support.spark_settings import changed
 
 RUNS = [run for run in planned() if isinstance(run, Run)]
 SHORT = settings(
@@ -52,8 +54,9 @@ def test_histories_at_random(script: Script, spark: SparkSession) -> None:
 @LONG
 @given(script=scripts(max_size=40))
 def test_many_histories_at_random(script: Script, spark: SparkSession) -> None:
-    """The same, for many more and longer histories."""
-    check(script, spark)
+    """The same, for many more and longer histories, whose functions run in worker processes."""
+    with changed(spark, {WORKERS: "2"}):
+        check(script, spark)
 
 
 def test_cases_of_other_engines(spark: SparkSession) -> None:

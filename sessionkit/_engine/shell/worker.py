@@ -7,12 +7,12 @@ rows, rejected rows and counts. Only here do Spark's group state and the engine 
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 import attrs
 import numpy as np
@@ -79,6 +79,11 @@ BINS_AT: Final = len(COUNTED) + 1 + len(attrs.fields(BucketStats))
 """The place of the first bin of `Counts.behind`, after counts, label and stats."""
 EVENTS_AT_ONCE: Final = 2**20
 """A batch folds about this many events of a group at a time, which takes some 200 MB."""
+
+Step: TypeAlias = Callable[
+    [GroupState, Portion, BatchClocks, BatchClocks], tuple[BatchOutput, GroupState]
+]
+"""What runs a portion of a group of a batch: `Worker.portion`, here or in another process."""
 
 LOG: Final = logging.getLogger("sessionkit")
 JUMPED: Final = (
@@ -256,23 +261,32 @@ class Worker:
         return self._partition(groups, processing_us, until_us)
 
     def unpacked_partition(
-        self, batches: Iterable[pa.RecordBatch], processing_us: int, until_us: int = END_OF_TIME_US
+        self,
+        batches: Iterable[pa.RecordBatch],
+        processing_us: int,
+        until_us: int = END_OF_TIME_US,
+        step: Step | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """
         Run all rows of some keys, in any order; Sail calls it on a batch.
 
-        They have their wire names, and the hash of their keys.
+        They have their wire names, and the hash of their keys. By default, each portion runs here.
         """
         no_sessions = self.logic.empty_state.kept
         groups = gathered(self.logic.spec, no_sessions, batches, self._at_once)
-        return self._partition(groups, processing_us, until_us)
+        return self._partition(groups, processing_us, until_us, step)
 
     def _partition(
-        self, groups: Iterable[Iterable[Portion]], processing_us: int, until_us: int
+        self,
+        groups: Iterable[Iterable[Portion]],
+        processing_us: int,
+        until_us: int,
+        step: Step | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        outputs = (step for group in groups for step in self.until(group, processing_us, until_us))
-        schema = arrow_schema(self.fields)
-        return output_batches((output for output, _ in outputs), schema)
+        steps = (
+            one for group in groups for one in self.until(group, processing_us, until_us, step)
+        )
+        return output_batches((output for output, _ in steps), arrow_schema(self.fields))
 
     @property
     def _at_once(self) -> int | None:
@@ -285,7 +299,11 @@ class Worker:
         return portions(memory.buffered, memory.kept, rows, self._at_once)
 
     def until(
-        self, group: Iterable[Portion], processing_us: int, until_us: int
+        self,
+        group: Iterable[Portion],
+        processing_us: int,
+        until_us: int,
+        step: Step | None = None,
     ) -> Iterator[tuple[BatchOutput, GroupState]]:
         """
         Run all rows of a group, up to a watermark: no event is late.
@@ -293,20 +311,21 @@ class Worker:
         The processing time stands still, so nothing that waits for it happens. Yields the output of
         each portion of the rows, and the memory after it.
         """
-        memory = self.logic.empty_state
+        memory, step = self.logic.empty_state, step or self.portion
         clocks = BatchClocks(BEGINNING_US, processing_us, whole=True)
         for portion in group:
             # An event at the next instant may still join a session that ends just then.
             end_us = until_us if portion.until_us is None else portion.until_us - 1
             after = attrs.evolve(clocks, watermark_us=end_us)
-            output, memory = self._portion(memory, portion, clocks, after)
+            output, memory = step(memory, portion, clocks, after)
             yield output, memory
             clocks = after
 
     @collector_paused()
-    def _portion(
+    def portion(
         self, memory: GroupState, portion: Portion, before: BatchClocks, after: BatchClocks
     ) -> tuple[BatchOutput, GroupState]:
+        """Run a portion of a group, as a `Step`; the watermark moves from `before` to `after`."""
         logic, arrived, combined = self.logic, portion.events, 0
         if portion.sessions.num_rows:
             # Events join partial sessions as they join open ones.

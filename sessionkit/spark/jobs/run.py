@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+from functools import partial
 from time import time_ns
 from typing import Any, Final
 
@@ -57,6 +58,7 @@ from sessionkit.spark.jobs.frames import (
 )
 from sessionkit.spark.jobs.modules import check_found
 from sessionkit.spark.jobs.pickles import check_picklable
+from sessionkit.spark.jobs.processes import in_processes
 from sessionkit.spark.jobs.transform_with_state import (
     check_transform_with_state,
     transformed,
@@ -218,8 +220,10 @@ def _stream(
 def _batch(events: DataFrame, worker: Worker, options: RunOptions) -> DataFrame:
     now_us, until_us = time_ns() // 1_000, end_us(options.until)
     # Sail shuffles columns as they are, in memory: packs would only cost.
-    in_packs = not is_sail(events.sparkSession)
-    partition = worker.packed_partition if in_packs else worker.unpacked_partition
+    in_packs, partition = not is_sail(events.sparkSession), worker.packed_partition
+    if not in_packs:
+        step = in_processes(worker, events.sparkSession)
+        partition = partial(worker.unpacked_partition, step=step)
 
     @message_first
     def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
