@@ -129,7 +129,7 @@ def _objects(
             yield objects
 
 
-def fold_all(  # noqa: C901 (one loop, for its speed)
+def fold_all(  # noqa: C901, PLR0912 (one loop, for its speed)
     functions: SessionFold,
     new_keys: Iterator[Any],
     opened: Sequence[Any],
@@ -143,6 +143,7 @@ def fold_all(  # noqa: C901 (one loop, for its speed)
     the numbers of open sessions and of events of each session. The `opened` states may be changed.
     """
     cls, create = functions.spec.state, functions.create
+    merge, update = functions.merge, functions.update
     merge_may = "merge" in functions.may_return_nothing
     update_may = "update" in functions.may_return_nothing
     states: list[Any] = []
@@ -154,22 +155,24 @@ def fold_all(  # noqa: C901 (one loop, for its speed)
         try:
             if opened_count:
                 state = opened[first_old]
+                for other in opened[first_old + 1 : old]:
+                    returned = merge(state, other)
+                    if returned.__class__ is cls:
+                        state = returned
+                    elif returned is not None or not merge_may:
+                        _fail()
             elif create is None:
                 state = cls()
             else:
                 state = create(next(new_keys), next(session_events))
                 if state.__class__ is not cls:
                     _fail()
-            for function, arguments, may_return_nothing in (
-                (functions.merge, opened[first_old + 1 : old], merge_may),
-                (functions.update, session_events, update_may),
-            ):
-                for argument in arguments:
-                    returned = function(state, argument)
-                    if returned.__class__ is cls:
-                        state = returned
-                    elif returned is not None or not may_return_nothing:
-                        _fail()
+            for event in session_events:
+                returned = update(state, event)
+                if returned.__class__ is cls:
+                    state = returned
+                elif returned is not None or not update_may:
+                    _fail()
         except MemoryError:
             raise
         except Exception:  # noqa: BLE001 (the functions of the user)
