@@ -71,7 +71,9 @@ def report(
     check_no_secret("out", out, "pass the address as `rows`, and as `out` where to write the page")
     engine = engine_of(rows, table)
     check_zone(engine, time_zone)
-    page = page_of(summarized(engine, columns, time_zone), title)
+    summary = summarized(engine, columns, time_zone)
+    engine.close()
+    page = page_of(summary, title)
     if out is not None:
         Path(out).write_text(page, encoding="utf-8")
     return page

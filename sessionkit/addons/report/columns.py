@@ -1,5 +1,6 @@
 """Find the columns of result rows that a report shows, by name and type."""
 
+import re
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias
@@ -46,6 +47,13 @@ ROLES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 MOST_DIMENSIONS: Final = 6
+CURRENCY: Final = re.compile("[A-Z]{3}")
+
+
+def _currency(_: Any, __: "attrs.Attribute[Any]", value: str | None) -> None:
+    if value is not None and not CURRENCY.fullmatch(value):
+        found = f"`currency` must be a code of three capital letters, found {value!r}"
+        raise SpecError(found, 'write currency="EUR"')
 
 
 @explained()
@@ -60,6 +68,8 @@ class Columns:
         events: The number of events in a session.
         views: The number of views of each page, as `agg.count_by` counts them: a map.
         value: What a session is worth, such as its revenue: a number.
+        currency: The code of the currency that `value` is in, such as "EUR". The page writes
+            amounts as readers in their country do.
         path: The pages that a user saw, in order: a list of text.
         path_at_most: How many pages `path` keeps: the `at_most` of `agg.path`. Of a path that is
             cut there, the exit page isn't known.
@@ -74,6 +84,8 @@ class Columns:
             session in the rows counts as a new user's.
         dimensions: Texts by which to compare and filter sessions, such as a channel: at most 6.
             The page shows them.
+        goals: Other goals that a session may reach, such as a subscription: a bool for each. The
+            page shows how many sessions reach them, over time too.
         funnel: The number of steps that a session reached, as `agg.funnel` counts them; or a bool
             for each step, true if a session reached it.
         steps: The names of the steps that `funnel` counts, in order.
@@ -83,6 +95,7 @@ class Columns:
     events: str | None = attrs.field(default=None, validator=text)
     views: str | None = attrs.field(default=None, validator=text)
     value: str | None = attrs.field(default=None, validator=text)
+    currency: str | None = attrs.field(default=None, validator=[text, _currency])
     path: str | None = attrs.field(default=None, validator=text)
     path_at_most: int = attrs.field(default=100, validator=at_least_one)
     entry: str | None = attrs.field(default=None, validator=text)
@@ -93,6 +106,7 @@ class Columns:
     converted: str | None = attrs.field(default=None, validator=text)
     number: str | None = attrs.field(default=None, validator=text)
     dimensions: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
+    goals: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
     funnel: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
     steps: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
 
@@ -120,6 +134,8 @@ class Columns:
                 _check(name, kinds, OF_REJECTED[name])
         for name in self.dimensions:
             _check(name, kinds, "text")
+        for name in self.goals:
+            _check(name, kinds, "bool")
         self._check_funnel(kinds)
         roles: dict[str, Any] = {}
         for role, (kind, usual) in ROLES.items():
@@ -128,6 +144,9 @@ class Columns:
                 _check(column, kinds, kind)
             likely = (name for name in usual if kinds.get(name, "none") in kind)
             roles[role] = column or next(likely, None)
+        if self.currency and not roles["value"]:
+            found = f"`currency` is {self.currency}, and no column has the amounts"
+            raise SchemaError(found, 'name it: Columns(value="revenue", currency="EUR")')
         if self.funnel and not self.converted:
             roles["converted"] = None  # the last step of the funnel, with all before it
         roles["keys"] = keys

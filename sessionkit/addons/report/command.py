@@ -10,9 +10,12 @@ from sessionkit.addons.report.columns import ROLES
 LISTS: Final = {
     "keys": "the columns that identify a user",
     "dimensions": "the text columns by which to compare and filter",
+    "goals": "bool columns of other goals that a session may reach",
     "funnel": "the column of agg.funnel, or a bool column for each step",
     "steps": "the names of the steps that the funnel counts",
 }
+
+MORE: Final = ("currency", "path_at_most")
 
 
 def add_to(commands: Any) -> None:
@@ -30,6 +33,7 @@ def add_to(commands: Any) -> None:
         command.add_argument(option, help="the column of it, where its name doesn't say so")
     for role, text in LISTS.items():
         command.add_argument(f"--{role}", nargs="+", default=(), help=text)
+    command.add_argument("--currency", help="the code of the currency of `value`, as EUR")
     command.add_argument(
         "--path-at-most", type=int, default=100, help="how many pages `path` keeps"
     )
@@ -37,7 +41,7 @@ def add_to(commands: Any) -> None:
 
 
 def _lines(asked: Namespace) -> Iterator[str]:
-    columns = Columns(**{role: getattr(asked, role) for role in (*ROLES, *LISTS, "path_at_most")})
+    columns = Columns(**{role: getattr(asked, role) for role in (*ROLES, *LISTS, *MORE)})
     page = report(
         asked.rows,
         out=asked.out,

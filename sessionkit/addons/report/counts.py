@@ -11,12 +11,14 @@ from sessionkit.addons.report.columns import Columns
 from sessionkit.addons.report.engine import Engine
 from sessionkit.addons.report.sessions import (
     END,
+    FIRSTS,
     NEW,
     NONE,
     OTHER,
     SESSIONS,
     STEPS,
-    Units,
+    Days,
+    goals_of,
     steps_of,
 )
 
@@ -35,12 +37,16 @@ MOST_USERS: Final = 400_000
 """The most counts of users, of all sets of filters."""
 MOST_ROWS: Final = 4_000_000
 """The most rows that are read to count users by sets of filters."""
+MOST_HOURS: Final = 30_000
+"""The most cells of a day and an hour of which all sums are in a page."""
+MOST_BUSY: Final = 150_000
+"""The most of which sessions and users are, of all sets of filters."""
 MOST_CHOSEN: Final = 3
 """The most filters by which users are counted together."""
 MOST_LONGEST: Final = 5_000
 WEEKS: Final = 12
 BLOCK: Final = 28
-"""The units of a block."""
+"""The days of a block."""
 PAGES: Final = (2_000, 500, 100, 50, 20, 10, 5)
 """The numbers of named pages, tried in this order."""
 PATH_BASE: Final = PAGES[0] - END
@@ -67,7 +73,7 @@ class Counts:
         coarser = cls(engine, columns, of_rows, None) if len(filters) > len(of_rows) else None
         return cls(engine, columns, tuple(filters), coarser)
 
-    def all(self, time: Units) -> dict[str, Any]:
+    def all(self, time: Days) -> dict[str, Any]:
         """Return all counts of sessions and users."""
         of, _ = self.fitting({None: ("closed_by",)})
         of_paths, pages, paths, counts = self.paths()
@@ -80,6 +86,8 @@ class Counts:
         }
         if self.columns.events:
             lists["sizes"] = self.distribution("events")
+        if self.columns.engaged_time:
+            lists["engaged_times"] = self.distribution("engaged_time")
         if self.columns.views:
             lists["viewed"] = self.views()
         longest, unlisted = self.longest()
@@ -87,7 +95,7 @@ class Counts:
         for name, (of, _, listed) in lists.items():
             cubes.setdefault(of.filters, of.cube())[name] = listed
         return {
-            # Counts that add up, by unit of time and value of each filter: all figures are in the
+            # Counts that add up, by day and value of each filter: all figures are in the
             # first cube; of what would be too many counts there, the second has those by dimension.
             "cubes": [{"by": by, "cells": cells} for by, cells in cubes.items()],
             # How exact each list of counts is: digits of lengths, named pages; None for all.
@@ -96,9 +104,10 @@ class Counts:
             "paths": paths,
             # The longest sessions; a cell's `unlisted` is the longest that isn't among them.
             "longest": longest,
-            # Users by unit and by the units since their last visit, 0 for none, for sets of
-            # filters; and the most units that are told apart, None for all.
-            # And `cohorts`: users by the week of their first session, and the weeks since.
+            # Figures by day and hour: sums as in the cubes, and sessions and users for sets of
+            # filters.
+            "hours": self.hours(),
+            # Users by day, for sets of filters: see `of_users`.
             **self.of_users(time),
         }
 
@@ -112,29 +121,64 @@ class Counts:
         return self.engine.columns(query)
 
     def cells(self) -> Counted:
-        sums = ["count(is_new) AS is_new"]
-        for name in ("engaged", "bounced", "converted"):
-            sums += [f"count(*) FILTER (WHERE {name}) AS {name}", unknown(name)]
+        most = ("max(length) AS longest", "max(events) AS most_events")
+        return self._summed(("t", *self.filters), (*self.sums(), *most), CELLS)
+
+    def sums(self) -> Iterator[str]:
+        """Yield SQL for the figures that add up; of sessions that aren't known, their number."""
+        yield "count(*) AS sessions"
+        yield "count(is_new) AS is_new"
+        for name in ("engaged", "bounced", "converted", *goals_of(self.columns)):
+            yield f"count(*) FILTER (WHERE {name}) AS {name}"
+            yield unknown(name)
         for name in ("length", "engaged_time", "events"):
-            sums += [f"CAST(sum({name}) AS HUGEINT) AS {name}", f"count({name}) AS {name}_known"]
-        sums += ["round(sum(value), 6) AS value", unknown("value"), unknown("viewed")]
-        sums += [
-            f"count(*) FILTER (WHERE {STEP} > {n}) AS reached_{n}"
-            for n in range(len(steps_of(self.columns)))
-        ]
-        sums += ["max(length) AS longest", "max(events) AS most_events"]
+            yield f"CAST(sum({name}) AS HUGEINT) AS {name}"
+            yield f"count({name}) AS {name}_known"
+        yield "round(sum(value), 6) AS value"
+        yield unknown("value")
+        # Revenue per user leaves it out.
+        yield "round(sum(value) FILTER (WHERE who IS NULL), 6) AS value_of_nobody"
+        yield "CAST(sum(views) AS HUGEINT) AS views"
+        yield unknown("views")
+        for n in range(len(steps_of(self.columns))):
+            yield f"count(*) FILTER (WHERE {STEP} > {n}) AS reached_{n}"
+
+    def _summed(self, cell: Sequence[str], sums: Sequence[str], rows: str) -> Counted:
+        """Return sums for each cell; a sum that is nothing in all of them is left out."""
+        by = ", ".join(cell)
         found = self.engine.columns(
-            f"SELECT {self.by}, count(*) AS sessions, {', '.join(sums)} "
-            f"FROM {CELLS} LEFT JOIN {NEW} ON place = is_new GROUP BY {self.by} ORDER BY {self.by}"
+            f"SELECT {by}, {', '.join(sums)} FROM {rows} "
+            f"LEFT JOIN {NEW} ON place = is_new GROUP BY {by} ORDER BY {by}"
         )
-        if self.columns.views:
-            seen = self.with_all_cells(f"SELECT {self.by}, n FROM {CELL_VIEWS}", "0")
-            found["views"] = self.engine.columns(
-                f"SELECT {self.by}, CAST(sum(n) AS HUGEINT) AS views FROM {seen} "
-                f"GROUP BY {self.by} ORDER BY {self.by}"
-            )["views"]
-        cell = ("t", *self.filters)
         return {name: values for name, values in found.items() if name in cell or any(values)}
+
+    def hours(self) -> dict[str, Any]:
+        """Return figures by day and hour, by as many filters as there is room for."""
+        tried = (self, self.coarser or self, attrs.evolve(self, filters=(), coarser=None))
+        cells = ({"by": of.filters, "of": ("t", "hour", *of.filters)} for of in tried)
+        fits = next((cell for cell in cells if self._cells(cell["of"], CELLS) <= MOST_HOURS), None)
+        cubes = []
+        if fits:
+            cubes = [{"by": fits["by"], "cells": self._summed(fits["of"], [*self.sums()], CELLS)}]
+        # Users don't add up.
+        sets, room = [], MOST_BUSY
+        for chosen, rows in self.choices():
+            by = ", ".join((*chosen, "t"))
+            size = self._cells((*chosen, "t", "hour"), rows)
+            if size <= room:
+                room -= size
+                counts = (
+                    f"SELECT {by}, hour, count(*) AS n, count(DISTINCT who) AS people "
+                    f"FROM {rows} GROUP BY ALL"
+                )
+                sets.append(self._listed(counts, chosen, "t", "hour, n, people"))
+        return {"cubes": cubes, "sets": sets}
+
+    def _cells(self, cell: Sequence[str], rows: str) -> int:
+        """Return the number of cells that have sessions."""
+        distinct = f"SELECT DISTINCT {', '.join(cell)} FROM {rows}"
+        (row,) = self.engine.ask(f"SELECT count(*) AS n FROM ({distinct}) AS one")
+        return int(row["n"])
 
     def with_all_cells(self, rows: str, none: str) -> str:
         """Return rows, and an empty row for each cell."""
@@ -265,49 +309,79 @@ class Counts:
             steps = f"(SELECT * REPLACE (unnest(range(1, {STEP} + 1)) AS {STEP}) FROM {CELLS})"
             yield chosen, f"{steps} AS cells" if STEP in chosen else CELLS
 
-    def of_users(self, time: Units) -> dict[str, list[dict[str, Any]]]:
+    def of_users(self, time: Days) -> dict[str, list[dict[str, Any]]]:
         """
-        Return the numbers of users by the time since their last visit, and since their first.
+        Return the numbers of users by day, from which a page has those of any range of days.
 
-        A user counts in a range of days if the previous visit is before the range: three users on
-        Monday, two of whom return on Tuesday, are (t=0, gap=0, 3), (t=1, gap=1, 2).
+        In `users`, a visit is a day on which a user has sessions, with the days since the visit
+        before. A user counts in a range if that is before the range: three users on Monday, two
+        of whom return on Tuesday, are (t=0, g=0, 3), (t=1, g=1, 2). The first visit under the
+        filters has the days since the user's first session under none, with a minus.
+
+        In `twice`, a user has two sessions in a range up to each visit, if it begins on a certain
+        day or before. Where that day is another one than at the visit before, the user counts
+        for the days since the new one, and not for those since the old one.
+
+        In `cohorts`, users count by the week of their first session, and the weeks since.
         """
         choices = list(self.choices())
         most = MOST_USERS // len(choices)
-        found: dict[str, list[dict[str, Any]]] = {"users": [], "cohorts": []}
+        found: dict[str, list[dict[str, Any]]] = {"users": [], "twice": [], "cohorts": []}
         for chosen, rows in choices:
-            who = ", ".join((*chosen, "who"))
+            who, by = ", ".join((*chosen, "who")), ", ".join((*chosen, "t"))
             self.engine.keep(
                 VISITS,
-                f"SELECT {', '.join((*chosen, 't'))}, coalesce(t - lag(t) OVER visits, 0) AS g, "
-                f"first_value(t) OVER visits AS first FROM (SELECT DISTINCT {who}, t FROM {rows} "
-                f"WHERE who IS NOT NULL) AS one WINDOW visits AS (PARTITION BY {who} ORDER BY t)",
+                f"SELECT {who}, t, coalesce(t - lag(t) OVER visits, 0) AS g, "
+                "first_value(t) OVER visits AS first, "
+                "CASE WHEN n > 1 THEN t ELSE lag(t) OVER visits END AS two, "
+                "CASE WHEN lag(n) OVER visits > 1 THEN lag(t) OVER visits "
+                "ELSE lag(t, 2) OVER visits END AS two_before "
+                f"FROM (SELECT {who}, t, count(*) AS n FROM {rows} WHERE who IS NOT NULL "
+                f"GROUP BY ALL) AS one WINDOW visits AS (PARTITION BY {who} ORDER BY t)",
             )
-            found["users"] += self._gaps(chosen, most)
+            # From before the rows is more days ago than there are.
+            ago = f"CASE WHEN born < 0 THEN {-time.days} ELSE born - t END"
+            users = (
+                f"SELECT {by}, g, count(*) AS n FROM {VISITS} WHERE g > 0 GROUP BY ALL UNION ALL "
+                f"SELECT {by}, {ago} AS g, count(*) AS n FROM {VISITS} JOIN {FIRSTS} USING (who) "
+                "WHERE g = 0 GROUP BY ALL"
+            )
+            moved = f"FROM {VISITS} WHERE two IS DISTINCT FROM two_before"
+            twice = (
+                f"SELECT {by}, t - two AS g, count(*) AS n {moved} GROUP BY ALL UNION ALL "
+                f"SELECT {by}, t - two_before AS g, -count(*) AS n {moved} "
+                "AND two_before IS NOT NULL GROUP BY ALL"
+            )
+            found["users"] += self._gaps(users, chosen, most, time)
+            found["twice"] += self._gaps(twice, chosen, most, time)
             found["cohorts"] += self._cohorts(chosen, most, time)
         return found
 
-    def _gaps(self, chosen: Sequence[str], most: int) -> Iterator[dict[str, Any]]:
+    def _gaps(
+        self, counts: str, chosen: Sequence[str], most: int, time: Days
+    ) -> Iterator[dict[str, Any]]:
         """
-        Yield the numbers of users by unit and by the units since their last visit.
+        Yield the numbers of users by day and by the days since an earlier one.
 
         If there are too many counts, gaps beyond a number are merged: a reader can filter by up to
         that number of days.
         """
         by = ", ".join((*chosen, "t"))
-        gaps = f"SELECT {by}, g, count(*) AS n FROM {VISITS} GROUP BY ALL"
+        gaps = f"SELECT {by}, g, sum(n) AS n FROM ({counts}) AS one GROUP BY ALL HAVING sum(n) <> 0"
         self.engine.keep("sessionkit_gaps", gaps)
         (row,) = self.engine.ask(
-            "SELECT min(g) - 1 AS longest FROM (SELECT g, sum(count(*)) OVER (ORDER BY g) "
-            f"AS total FROM sessionkit_gaps GROUP BY g) AS one WHERE total > {most}"
+            "SELECT min(g) - 1 AS longest FROM (SELECT abs(g) AS g, sum(count(*)) OVER (ORDER BY "
+            f"abs(g)) AS total FROM sessionkit_gaps WHERE g > {-time.days} GROUP BY abs(g)) AS one "
+            f"WHERE total > {most}"
         )
         longest = row["longest"]
         if longest is None or longest > 0:
-            gap = "g" if longest is None else f"least(g, {longest + 1})"
+            end = time.days if longest is None else longest + 1
+            gap = f"CASE WHEN g = {-time.days} THEN g ELSE greatest(least(g, {end}), {-end}) END"
             merged = f"SELECT {by}, {gap} AS g, sum(n) AS n FROM sessionkit_gaps GROUP BY ALL"
             yield {"most": longest, **self._listed(merged, chosen, "t")}
 
-    def _cohorts(self, chosen: Sequence[str], most: int, time: Units) -> Iterator[dict[str, Any]]:
+    def _cohorts(self, chosen: Sequence[str], most: int, time: Days) -> Iterator[dict[str, Any]]:
         """Yield the numbers of users by the week of their first session, and the weeks since."""
         first, week = time.week("first"), time.week("t")
         # A user's first visit of a week, which follows one of an earlier week or none.
@@ -321,14 +395,16 @@ class Counts:
         if row["n"] <= most:
             yield self._listed("FROM sessionkit_cohorts", chosen, "first")
 
-    def _listed(self, counts: str, chosen: Sequence[str], unit: str) -> dict[str, Any]:
-        """Return counts by the chosen filters and a unit; `counts` has each `g` and its number."""
+    def _listed(
+        self, counts: str, chosen: Sequence[str], unit: str, listed: str = "g, n"
+    ) -> dict[str, Any]:
+        """Return counts by the chosen filters and a unit: lists of the columns in turn."""
         by = ", ".join((*chosen, unit))
-        listed = self.engine.columns(
-            f"SELECT {by}, flatten(list([g, n] ORDER BY g)) AS counts FROM ({counts}) AS one "
-            f"GROUP BY {by} ORDER BY {by}"
+        found = self.engine.columns(
+            f"SELECT {by}, flatten(list([{listed}] ORDER BY {listed})) AS counts "
+            f"FROM ({counts}) AS one GROUP BY {by} ORDER BY {by}"
         )
-        return {"by": chosen, **listed}
+        return {"by": chosen, **found}
 
 
 def unknown(name: str) -> str:

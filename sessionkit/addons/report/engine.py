@@ -39,6 +39,10 @@ class Engine:
         """Create a table with the rows of a query, for several further queries."""
         self.connection.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
 
+    def close(self) -> None:
+        """Free the memory of all tables."""
+        self.connection.close()
+
     def ask(self, query: str) -> list[dict[str, Any]]:
         relation = self.connection.sql(query)
         return [dict(zip(relation.columns, row, strict=True)) for row in relation.fetchall()]

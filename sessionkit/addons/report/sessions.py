@@ -14,6 +14,7 @@ DATED: Final = "sessionkit_dated"
 """The last rows on the days of the report."""
 SESSIONS: Final = "sessionkit_sessions"
 NEW: Final = "sessionkit_new"
+FIRSTS: Final = "sessionkit_firsts"
 HOUR, DAY = 3_600_000, 86_400_000
 LENGTH: Final = "CASE WHEN ended >= began THEN ended - began END"
 """SQL for the duration of a row; null where its end isn't known, or lies before its start."""
@@ -24,21 +25,20 @@ OTHER, NONE, MORE, END = -1, -2, -3, -4
 
 
 @attrs.frozen
-class Units:
-    """The units of time: their length and first start, in ms of a clock, and their number."""
+class Days:
+    """The days of the report: the start of the first, in ms of a clock, and their number."""
 
-    unit: int
     first: int
-    units: int
+    days: int
 
     def of(self, at: str) -> str:
-        """Return SQL for the unit of a time in ms of the clock, from 0."""
-        return f"CAST(({at} - {self.first}) // {self.unit} AS INT)"
+        """Return SQL for the day of a time in ms of the clock, from 0."""
+        return f"CAST(({at} - {self.first}) // {DAY} AS INT)"
 
-    def week(self, units: str) -> str:
-        """Return SQL for the week of a unit, from 0; weeks start on Mondays."""
+    def week(self, day: str) -> str:
+        """Return SQL for the week of a day, from 0; weeks start on Mondays."""
         monday = (self.first // DAY + 3) % 7  # days since Monday; the epoch was a Thursday
-        return f"({units} // {DAY // self.unit} + {monday}) // 7"
+        return f"({day} + {monday}) // 7"
 
 
 def clock_of(instant: str, zone: str) -> str:
@@ -60,7 +60,7 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
         f"len({text}), ':', {text}"
         for text in (f"CAST({quoted(key)} AS VARCHAR)" for key in columns.keys)
     )
-    known = " AND ".join(f"{quoted(key)} IS NOT NULL" for key in columns.keys)
+    known = " AND ".join(_is_known(key, kinds) for key in columns.keys)
     chosen = {
         "id": "CAST(session_id AS VARCHAR)",
         "clock": clock_of("CAST(session_start AS TIMESTAMPTZ)", zone),
@@ -76,6 +76,7 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
         "far": _far(columns),
     }
     chosen |= {f"d{n}": _or_null(name, "VARCHAR") for n, name in enumerate(columns.dimensions)}
+    chosen |= {goal: _or_null(name, "BOOLEAN") for goal, name in goals_of(columns).items()}
     chosen |= {role: _or_null(getattr(columns, role), "VARCHAR") for role in ("entry", "exit")}
     for role in ("bounce", "converted"):
         chosen[role] = _or_null(getattr(columns, role), "BOOLEAN")
@@ -110,6 +111,19 @@ def _numbers(columns: Columns, kinds: Mapping[str, Kind]) -> dict[str, str]:
 def steps_of(columns: Columns) -> tuple[str, ...]:
     """Return the names of the steps of the funnel."""
     return columns.steps or columns.funnel
+
+
+def goals_of(columns: Columns) -> dict[str, str]:
+    """Return the columns of the goals, by their names in queries."""
+    return {f"goal{n}": name for n, name in enumerate(columns.goals)}
+
+
+def _is_known(key: str, kinds: Mapping[str, Kind]) -> str:
+    """Return SQL for whether a key is known: pandas has NaN for a number that isn't."""
+    is_known = f"{quoted(key)} IS NOT NULL"
+    if kinds[key] == "number":
+        is_known += f" AND NOT isnan(CAST({quoted(key)} AS DOUBLE))"
+    return is_known
 
 
 def _far(columns: Columns) -> str:
@@ -167,6 +181,12 @@ def new_of(columns: Columns) -> str:
     )
 
 
+def firsts_of(columns: Columns) -> str:
+    """Return the query of the day of each user's first session; -1 if it's before the rows."""
+    first = "CASE WHEN bool_or(number = 1) THEN min(t) ELSE -1 END" if columns.number else "min(t)"
+    return f"SELECT who, {first} AS born FROM {SESSIONS} WHERE who IS NOT NULL GROUP BY who"
+
+
 def all_pages(columns: Columns) -> str:
     """Return the query of the pages of all sessions, with repeats."""
     parts = [f"SELECT {role} FROM {DATED}" for role in ("entry", "exit")]
@@ -191,7 +211,7 @@ def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str],
     return labels, row["n"] - len(labels)
 
 
-def views_of(columns: Columns, time: Units, by: Sequence[str]) -> str:
+def views_of(columns: Columns, time: Days, by: Sequence[str]) -> str:
     """Return the query of the views of each page, and of its sessions, by the filters of a cell."""
     sources = {name: source for name, source in filters_of(columns).items() if name in by}
     places = {name: place_of(f"top_{name}", source, name) for name, source in sources.items()}
@@ -219,6 +239,15 @@ def place_of(top: str, value: str, name: str) -> tuple[str, str]:
     return place, f"LEFT JOIN {top} AS {name} ON {name}.label = {value}"
 
 
+def _viewed(columns: Columns) -> str:
+    """Return SQL for the number of views of a session; null where it isn't known."""
+    if not columns.views:
+        return "NULL::DOUBLE"
+    counts = "TRY_CAST(map_values(views) AS DOUBLE[])"
+    counted = f"list_sum([n for n in {counts} if n > 0 AND {finite('n')} IS NOT NULL])"
+    return f"CASE WHEN views IS NOT NULL THEN coalesce({counted}, 0) END"
+
+
 def filters_of(columns: Columns) -> dict[str, str]:
     """Return what readers can filter by, and its column: dimensions, the first and last page."""
     found = {f"d{n}": f"d{n}" for n in range(len(columns.dimensions))}
@@ -226,7 +255,7 @@ def filters_of(columns: Columns) -> dict[str, str]:
     return found | {f"d{n}": role for n, role in enumerate(ends, len(found))}
 
 
-def sessions_of(columns: Columns, time: Units) -> str:
+def sessions_of(columns: Columns, time: Days) -> str:
     """Return the query of sessions as small numbers."""
     joins: list[str] = []
 
@@ -237,6 +266,7 @@ def sessions_of(columns: Columns, time: Units) -> str:
 
     chosen = {
         "t": time.of("clock"),
+        "hour": f"CAST(clock % {DAY} // {HOUR} AS TINYINT)",
         "who": "who",
         "id": "id",
         "clock": "clock",
@@ -245,7 +275,8 @@ def sessions_of(columns: Columns, time: Units) -> str:
         "began": "began",
         "number": "number",
         "engaged": "engaged",
-        "viewed": "views IS NOT NULL OR NULL",
+        "views": _viewed(columns),
+        **{goal: goal for goal in goals_of(columns)},
         "bounced": "bounce",
         "converted": "converted",
         "far": "coalesce(far, 0)",

@@ -2,9 +2,9 @@
 Count what a report shows, small enough for a page, whatever the number of rows.
 
 A reader filters the page by days and by values: of dimensions, of the first and the last page, and
-by the steps of the funnel. So sessions are counted by *cell*: a unit of time (a day, or an hour if
-there are few days) and a value of each filter. Sums over cells answer any choice. Counts that don't
-add up, of users, are made for each set of filters. What would make the page large gets coarser, or
+by the steps of the funnel. So sessions are counted by *cell*: a day and a value of each filter.
+Sums over cells answer any choice. Counts of users, which don't add up, and of hours, which would
+make many cells, are made for each set of filters. What would make the page large gets coarser, or
 doesn't answer to all filters, and the summary says which.
 """
 
@@ -21,15 +21,17 @@ from sessionkit.addons.report.engine import ROWS, Engine
 from sessionkit.addons.report.sessions import (
     DATED,
     DAY,
-    HOUR,
+    FIRSTS,
     LAST_ROWS,
     LENGTH,
     NEW,
     SESSIONS,
-    Units,
+    Days,
     all_pages,
     clock_of,
     filters_of,
+    firsts_of,
+    goals_of,
     last_rows,
     new_of,
     place_of,
@@ -40,15 +42,13 @@ from sessionkit.addons.report.sessions import (
 )
 
 VIEWS: Final = "sessionkit_views"
-DAYS_OF_HOURS: Final = 4
-"""The most days for which sessions are counted by the hour."""
 DAYS_APART: Final = 3_653
 """Ten years without a session: what lies beyond has a wrong clock."""
 MOST_CELLS: Final = 40_000
 MAY_LACK: Final = {
     **dict.fromkeys(("events", "value", "engaged_time", "views"), "it isn't counted"),
     **dict.fromkeys(("engaged", "bounce", "converted"), "its rate doesn't count it"),
-    "number": "its user counts as returning",
+    "number": "it doesn't count as its user's first",
 }
 """The roles of which a session may have no value, and what the page does then."""
 MOST_REASONS: Final = 20
@@ -67,7 +67,7 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
     columns = columns.found_in(kinds)
     engine.view(LAST_ROWS, last_rows(columns, kinds, zone))
     time, last, notes = _time(engine)
-    end = time.first + time.units * time.unit - 1
+    end = time.first + time.days * DAY - 1
     engine.view(DATED, f"SELECT * FROM {LAST_ROWS} WHERE clock BETWEEN {time.first} AND {end}")
     notes += _notes(engine, columns)
     # The values of each filter, and the number of all.
@@ -79,6 +79,7 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
     closings, _ = top_of(engine, "top_closings", f"SELECT closed_by FROM {DATED}", MOST_REASONS)
     engine.keep(SESSIONS, sessions_of(columns, time))
     engine.keep(NEW, new_of(columns))
+    engine.keep(FIRSTS, firsts_of(columns))
     filters = _named(engine, columns)
     if columns.views:
         engine.keep(VIEWS, views_of(columns, time, tuple(filters)))
@@ -90,12 +91,11 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
         "columns": attrs.asdict(columns),
         "zone": zone,
         "notes": notes,
-        # The length of a unit of time, the start of the first unit, the number of units, and the
-        # last unit with a session, which isn't over as far as the rows show.
-        "unit": time.unit,
+        # The start of the first day, the number of days, and the start of the last session: its
+        # hour and its day aren't over as far as the rows show.
         "first": time.first,
-        "units": time.units,
-        "last": (last - time.first) // time.unit,
+        "days": time.days,
+        "last": last,
         "ends_with": "last_event_time" if "last_event_time" in kinds else "session_end",
         # What readers can filter by: the most frequent values, and the number of others.
         "filters": list(_filters(columns, tops, filters)),
@@ -108,7 +108,7 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
     }
 
 
-def _time(engine: Engine) -> tuple[Units, int, list[str]]:
+def _time(engine: Engine) -> tuple[Days, int, list[str]]:
     """Return the days of the report, the last time in them, and what is left out."""
     found = engine.ask(
         f"SELECT clock // {DAY} AS day, count(*) AS n, max(clock) AS last FROM {LAST_ROWS} "
@@ -132,8 +132,7 @@ def _time(engine: Engine) -> tuple[Units, int, list[str]]:
         lie = f"{_sessions(sum(row['n'] for row in far))} a session_start more than ten years away"
         notes.append(f"{lie} from the others ({dates}), and can't be counted.")
     first, count = shown[0]["day"], shown[-1]["day"] - shown[0]["day"] + 1
-    unit = HOUR if count <= DAYS_OF_HOURS else DAY
-    return Units(unit, first * DAY, count * DAY // unit), shown[-1]["last"], notes
+    return Days(first * DAY, count), shown[-1]["last"], notes
 
 
 def _date(day: int) -> str:
@@ -155,6 +154,7 @@ def _notes(engine: Engine, columns: Columns) -> list[str]:
     odd |= {f"{name}_odd": f"NOT abs({name}) < 1e15" for name, column in numbers.items() if column}
     may_lack = {name: getattr(columns, name) for name in MAY_LACK}
     odd |= {f"{name}_none": f"{name} IS NULL" for name, column in may_lack.items() if column}
+    odd |= {f"{name}_none": f"{name} IS NULL" for name in goals_of(columns)}
     if columns.funnel:
         odd["far_odd"] = "far IS NULL" if columns.steps else "is_far_odd"
     if columns.path and not columns.exit:
@@ -172,6 +172,10 @@ def _notes(engine: Engine, columns: Columns) -> list[str]:
         "id": "no session_id, and so no other revision.",
         **{
             f"{name}_none": f"no `{column}`: {MAY_LACK[name]}." for name, column in may_lack.items()
+        },
+        **{
+            f"{name}_none": f"no `{column}`: {MAY_LACK['converted']}."
+            for name, column in goals_of(columns).items()
         },
         **{
             f"{name}_odd": f"a `{column}` that is NaN, infinite or too large: it isn't counted."
@@ -233,7 +237,7 @@ def _filters(
 
 
 def _rejected(
-    engine: Engine, columns: Columns, kinds: Mapping[str, Kind], time: Units, zone: str
+    engine: Engine, columns: Columns, kinds: Mapping[str, Kind], time: Days, zone: str
 ) -> dict[str, Any]:
     """Return why rows aren't sessions, with counts, which include rows without a day."""
     if not has_kinds(kinds, columns.keys):
@@ -248,7 +252,7 @@ def _rejected(
     place, join = place_of("top_reasons", reason, "top")
     unit = time.of(clock_of(f"CAST({at} AS TIMESTAMPTZ)", zone))
     counts = engine.columns(
-        f"SELECT CASE WHEN {unit} BETWEEN 0 AND {time.units - 1} THEN {unit} END AS t, "
+        f"SELECT CASE WHEN {unit} BETWEEN 0 AND {time.days - 1} THEN {unit} END AS t, "
         f"{kind} AS kind, "
         f"{place} AS reason, count(*) AS counted FROM {ROWS} {join} {only} "
         "GROUP BY ALL ORDER BY ALL"

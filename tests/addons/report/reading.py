@@ -51,6 +51,34 @@ def cards(reader: Reader) -> dict[str, str]:
     return dict(found)
 
 
+def medians(reader: Reader) -> dict[str, str]:
+    """Return the medians on the cards that have one."""
+    found = reader.run(
+        "[...document.querySelectorAll('#cards button')].flatMap(one => "
+        "[...one.querySelectorAll('span')].filter(line => line.textContent.startsWith('median: '))"
+        ".map(line => [one.firstChild.textContent, line.textContent.slice(8)]))"
+    )
+    return dict(found)
+
+
+def heads(reader: Reader, name: str) -> list[str]:
+    """Return the heads of a table."""
+    cells = f"document.querySelectorAll('#{name} .body th')"
+    found: list[str] = reader.run(f"[...{cells}].map(one => one.textContent)")
+    return found
+
+
+def by_hour(reader: Reader) -> dict[tuple[str, int], float]:
+    """Return the figures of the map of weekdays and hours that aren't nothing."""
+    days = heads(reader, "busy")
+    return {
+        (day, int(hour[:2])): float(value)
+        for hour, *values in table(reader, "busy")
+        for day, value in zip(days[1:], values, strict=True)
+        if value not in {"", "0"}
+    }
+
+
 def share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f}%" if whole else DASH
 

@@ -30,7 +30,18 @@ from examples.web.events import made_up as requests
 from examples.web.spec import VISITS as WEB_VISITS
 from sessionkit.addons.report import Columns, report
 from sessionkit.testing import SessionDriver, StatefulDriver
-from tests.addons.report.reading import OPEN, cards, follow, look, number, share, span, table
+from tests.addons.report.reading import (
+    OPEN,
+    by_hour,
+    cards,
+    follow,
+    look,
+    medians,
+    number,
+    share,
+    span,
+    table,
+)
 from tests.support.browser import Reader
 
 ZONES: Final = ("America/New_York", pytest.param("Asia/Kolkata", marks=pytest.mark.nightly))
@@ -198,7 +209,7 @@ def compare(app: App, zone: str, rows: pd.DataFrame, reader: Reader, page: Path)
     compared = []
     for choice, where in choices(app, sessions):
         follow(reader, urlencode(choice))
-        wanted, shown = by_sql(app, sessions, where), as_shown(reader)
+        wanted, shown = by_sql(app, sessions, where, choice["from"]), as_shown(reader)
         # Of a large table the page lists fewer under a narrow filter, and says so.
         wanted["longest"] = wanted["longest"][: max(1, len(shown["longest"]))]
         assert wanted == {name: shown.get(name) for name in wanted}, (zone, choice)
@@ -222,7 +233,8 @@ def sessions_of(app: App, rows: pd.DataFrame, zone: str) -> Any:
     closed = "closed_by" if "closed_by" in rows.columns else "NULL::VARCHAR"
     connection.execute(
         f"CREATE TABLE s AS SELECT session_id, CAST(CAST({local} AS DATE) AS VARCHAR) AS day, "
-        "session_start AS began, epoch_ms(last_event_time) - epoch_ms(session_start) AS length, "
+        f"session_start AS began, {local} AS local, "
+        "epoch_ms(last_event_time) - epoch_ms(session_start) AS length, "
         f"{closed} AS closed, {listed} FROM rows"
     )
     return connection
@@ -251,8 +263,8 @@ def choices(app: App, sessions: Any) -> list[tuple[dict[str, str], str]]:
     return [*found, ({**days[0], "exit": f"={leave}"}, f"exit = '{leave}' AND {days[1]}")]
 
 
-def by_sql(app: App, database: Any, where: str) -> dict[str, Any]:
-    """Return the numbers of the sessions that are chosen, as SQL counts them."""
+def by_sql(app: App, database: Any, where: str, first: str) -> dict[str, Any]:
+    """Return the numbers of the sessions from a day on that are chosen, as SQL counts them."""
     database.execute(f"CREATE OR REPLACE TEMP VIEW c AS SELECT * FROM s WHERE {where}")
 
     def sql(query: str) -> list[tuple[Any, ...]]:
@@ -270,7 +282,15 @@ def by_sql(app: App, database: Any, where: str) -> dict[str, Any]:
         "Sessions": f"{sessions:,}",
         "Users": f"{people:,}",
         "New users": f"{new:,}",
-        "Returning users": f"{people - new:,}",
+        "Users seen before": "{:,}".format(
+            *sql(
+                "SELECT count(DISTINCT who) FROM c "
+                f"WHERE who IN (SELECT who FROM s WHERE day < '{first}')"
+            )[0]
+        ),
+        "Users with 2+ sessions": "{:,}".format(
+            *sql("SELECT count(*) FROM (FROM c SELECT who GROUP BY who HAVING count(*) > 1)")[0]
+        ),
         "Duration": span(length),
     }
     known = app.sql.keys()
@@ -281,6 +301,17 @@ def by_sql(app: App, database: Any, where: str) -> dict[str, Any]:
     found |= {"Conversion rate": share(won, sessions)} if "converted" in known else {}
     parts = sql("SELECT quantile_disc(length, [0.1, 0.25, 0.5, 0.75, 0.9, 0.99]) FROM c")[0][0]
     found["quantiles"] = [ms / 1000 for ms in (*parts, most)]
+    hours = "SELECT dayname(local), hour(local), count(*) FROM c GROUP BY 1, 2"
+    found["hours"] = {(day, hour): count for day, hour, count in sql(hours)}
+    mid = (
+        "SELECT quantile_disc(length, 0.5), quantile_disc(active, 0.5), quantile_disc(events, 0.5)"
+    )
+    middle = dict(zip(("length", "active", "events"), sql(f"{mid} FROM c")[0], strict=True))
+    found["medians"] = {"Duration": span(middle["length"])}
+    found["medians"] |= {"Engaged time": span(middle["active"])} if "active" in known else {}
+    found["medians"] |= (
+        {"Events per session": number(middle["events"])} if "events" in known else {}
+    )
     found["days"] = dict(sql("SELECT day, count(*) FROM c GROUP BY 1"))
     found["by"] = {
         value or "no value": numbers
@@ -327,6 +358,8 @@ def as_shown(reader: Reader) -> dict[str, Any]:
     return {
         **cards(reader),
         "quantiles": [float(line[1]) for line in table(reader, "quantiles")],
+        "hours": by_hour(reader),
+        "medians": medians(reader),
         "days": dict(+days),
         "by": {
             line[0]: [int(line[1]), int(line[users])]

@@ -107,7 +107,7 @@ def test_a_date_far_from_the_others_does_not_stretch_the_page(year: int) -> None
     far = {"session_start": datetime(year, 1, 1, tzinfo=UTC)}
     found = summary_of(rows_of(far))
 
-    assert 24 == found["units"]
+    assert 1 == found["days"]
     assert 9 == total(found, "sessions")
     assert f"{year:04}-01-01" in found["notes"][0]
 
@@ -170,8 +170,10 @@ def test_days_are_those_of_the_time_zone() -> None:
     rows = rows_of(*({"session_start": start} for start in starts), count=4)
     found = summary_of(rows, zone="America/New_York")
 
-    assert [23, 24, 47, 48] == found["cubes"][0]["cells"]["t"]
-    assert 48 == summary_of(rows)["units"]
+    (hours,) = found["hours"]["cubes"]
+    days = [*zip(hours["cells"]["t"], hours["cells"]["hour"], strict=True)]
+    assert [(0, 23), (1, 0), (1, 23), (2, 0)] == days
+    assert 2 == summary_of(rows)["days"]
 
 
 @pytest.mark.parametrize(
@@ -214,6 +216,39 @@ def test_the_longest_sessions_are_ten_in_any_table() -> None:
         assert [*np.sort(lengths[is_wanted])[:-11:-1] * 1000] == [*shown]
 
 
+@pytest.mark.parametrize("code", ["eur", "EURO", "€", "E R"])
+def test_a_currency_is_a_code_of_three_capital_letters(code: str) -> None:
+    assert says(refusal(Columns, currency=code), "`currency`", repr(code), 'currency="EUR"')
+
+
+def test_a_currency_of_no_amounts_is_refused() -> None:
+    """A reader would look for revenue in vain."""
+    text = refusal(report, rows_of().drop(["value"]), columns=Columns(currency="EUR"))
+
+    assert says(text, "`currency`", "EUR", "value=")
+
+
+def test_a_goal_is_a_bool() -> None:
+    text = refusal(report, rows_of(), columns=Columns(goals="value"))
+
+    assert says(text, "`value`", "bool", "number")
+
+
+def test_who_was_seen_before_the_rows_was_seen_before_all_days(
+    reader: Reader, tmp_path: Path
+) -> None:
+    """By the number of the session; without it, a user's first session in the rows is the first."""
+    rows = rows_of({"user": "u9"}, {"user": "u8"})
+    numbers = pa.array([1, 5, 7, 1, 1, 1, 1, 1, 6, 2])
+    seen = {}
+    for name, given in (("with", rows.append_column("session_number", numbers)), ("no", rows)):
+        report(given, out=tmp_path / f"{name}.html")
+        look(reader, tmp_path / f"{name}.html")
+        seen[name] = [cards(reader)[one] for one in ("Users", "New users", "Users seen before")]
+    # u9 has its sessions 1 and 2 here, u8 5 and 6, and u2 7.
+    assert {"with": ["8", "6", "2"], "no": ["8", "8", "0"]} == seen
+
+
 # -- what isn't known ------------------------------------------------------------------------------
 
 UNKNOWN: Final = dict.fromkeys(("user", "session_end", "path", "pages", "value"))
@@ -245,6 +280,12 @@ def test_what_is_not_known_is_counted_as_in_sql(reader: Reader, tmp_path: Path) 
 
     assert f"{users}" == shown["Users"] == shown["New users"]
     assert f"{value:.2f}" == shown["Revenue per session"]
+    ((of_user,),) = asked(
+        rows,
+        """SELECT sum(value) FILTER ("user" IS NOT NULL)
+        / count(DISTINCT "user") FROM rows""",
+    )
+    assert f"{of_user:.2f}" == shown["Revenue per user"]
     assert number(events) == shown["Events per session"]
     assert number(views) == shown["Views per session"]
     shares = [shown[f"{name} rate"] for name in ("Bounce", "Engagement", "Conversion")]
@@ -302,6 +343,6 @@ def test_a_user_whose_number_is_not_known_is_not_new() -> None:
 
     assert (8, 9) == (total(found, "is_new"), total(found, "reached_0"))
     assert [
-        "1 session has no `session_number`: its user counts as returning.",
+        "1 session has no `session_number`: it doesn't count as its user's first.",
         "1 session has no `bought`, as if they didn't reach the step.",
     ] == found["notes"]

@@ -1,23 +1,29 @@
 """The page of a report in a browser: every number against SQL on the rows, whatever is chosen."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from sessionkit.__main__ import main
-from sessionkit.addons.report import Page, report
+from sessionkit.addons.report import Columns, Page, report
 from tests.addons.report.reading import (
     ALL,
     OPEN,
+    by_hour,
     cards,
+    follow,
+    heads,
     look,
+    medians,
     money,
     number,
     share,
@@ -118,17 +124,18 @@ def test_every_number_is_that_of_sql(name: str, reader: Reader, page: Path) -> N
     """In the days and of the values that are chosen, on 200 days of which some are empty."""
     choice, where = CHOICES[name]
     look(reader, page, urlencode({**ALL, **choice}))
-    check_cards(reader, where)
+    check_cards(reader, where, {**ALL, **choice}["from"])
     if name == "a day without sessions":
         hidden = reader.run("[...document.querySelectorAll('article[hidden]')].map(one => one.id)")
-        assert {"paths", "views", "entry", "exit", "lengths", "longest"} <= {*hidden}
+        assert {"paths", "views", "entry", "exit", "lengths", "longest", "busy"} <= {*hidden}
         return
+    check_hours(reader, where)
     check_lengths(reader, where)
     check_days_and_values(reader, where)
     check_paths(reader, where)
 
 
-def check_cards(reader: Reader, where: str) -> None:
+def check_cards(reader: Reader, where: str, first_day: str) -> None:
     (figures,) = sql(
         """SELECT count(*), count(DISTINCT who), count(*) FILTER (WHERE (who, session_start) IN
             (SELECT who, min(session_start) FROM """
@@ -146,7 +153,14 @@ def check_cards(reader: Reader, where: str) -> None:
     assert f"{sessions:,}" == shown["Sessions"]
     assert f"{people:,}" == shown["Users"]
     assert f"{new:,}" == shown["New users"]
-    assert f"{people - new:,}" == shown["Returning users"]
+    ((seen_before, twice),) = sql(
+        f"""SELECT count(DISTINCT who) FILTER (WHERE who IN (SELECT who FROM {SESSIONS}
+            WHERE day < '{first_day}')), count(DISTINCT who) FILTER (WHERE who IN
+            (SELECT who FROM chosen GROUP BY who HAVING count(*) > 1)) FROM chosen""",
+        where,
+    )
+    assert f"{seen_before:,}" == shown["Users seen before"]
+    assert f"{twice:,}" == shown["Users with 2+ sessions"]
     assert share(engaged, sessions) == shown["Engagement rate"]
     assert share(bounced, with_events) == shown["Bounce rate"]
     assert share(converted, sessions) == shown["Conversion rate"]
@@ -158,6 +172,21 @@ def check_cards(reader: Reader, where: str) -> None:
     assert number(views / with_views if with_views else None) == shown["Views per session"]
     assert span(length) == shown["Duration"]
     assert span(active) == shown["Engaged time"]
+    ((length, active, events),) = sql(
+        "SELECT quantile_disc(length, 0.5), quantile_disc(active, 0.5), quantile_disc(events, 0.5) "
+        "FROM chosen",
+        where,
+    )
+    wanted = {"Duration": span(length), "Engaged time": span(active)}
+    assert {**wanted, "Events per session": number(events)} == medians(reader)
+
+
+def check_hours(reader: Reader, where: str) -> None:
+    wanted = sql(
+        "SELECT dayname(session_start), hour(session_start), count(*) FROM chosen GROUP BY 1, 2",
+        where,
+    )
+    assert {(day, hour): n for day, hour, n in wanted} == by_hour(reader)
 
 
 def check_lengths(reader: Reader, where: str) -> None:
@@ -183,9 +212,10 @@ def check_lengths(reader: Reader, where: str) -> None:
 
 
 def check_days_and_values(reader: Reader, where: str) -> None:
-    days = {line[0]: line[1] for line in table(reader, "time")}
-    counted = dict(sql("SELECT day, count(*) FROM chosen GROUP BY 1", where))
-    assert counted == {day.removesuffix(OPEN): int(n) for day, n in days.items() if n != "0"}
+    days: Counter[str] = Counter()
+    for name, count, *_ in table(reader, "time"):
+        days[name[:10]] += int(count)
+    assert dict(sql("SELECT day, count(*) FROM chosen GROUP BY 1", where)) == dict(+days)
 
     by = sql(
         """SELECT CASE WHEN channel IS NULL THEN 'no value' WHEN channel = '' THEN 'empty text'
@@ -194,9 +224,8 @@ def check_days_and_values(reader: Reader, where: str) -> None:
             count(*), count(DISTINCT who), avg(converted::INT) FROM chosen GROUP BY 1""",
         where,
     )
-    heads = reader.run("[...document.querySelectorAll('#by th')].map(one => one.textContent)")
-    lines = table(reader, "by")
-    places = [heads.index(name) for name in ("channel", "Sessions", "Users", "Conversion rate")]
+    titles, lines = heads(reader, "by"), table(reader, "by")
+    places = [titles.index(name) for name in ("channel", "Sessions", "Users", "Conversion rate")]
     found = sorted(tuple(line[n] for n in places) for line in lines if line[places[1]] != "0")
     assert [row[:3] for row in found] == sorted((a, str(b), str(c)) for a, b, c, _ in by)
     shares = {row[0]: row[3] for row in by}
@@ -257,7 +286,7 @@ def test_figures_stand_next_to_the_period_before(reader: Reader, page: Path) -> 
     assert (now, then) == (sum(int(line[1]) for line in lines), sum(int(line[2]) for line in lines))
 
     look(reader, page, "from=2026-05-14&to=2026-07-10")
-    assert "before" not in reader.run("document.querySelector('#cards').innerText")
+    assert "before:" not in reader.run("document.querySelector('#cards').innerText")
     assert "don't reach back" in reader.run("document.querySelector('#period').innerText")
 
 
@@ -471,8 +500,9 @@ def test_nothing_is_cut(width: int, reader: Reader, page: Path) -> None:
 
 def test_axe_finds_nothing(reader: Reader, page: Path) -> None:
     """In both schemes, on a wide and a narrow screen: colours and places have no rule together."""
-    for dark, width in ((False, 1280), (True, 390)):
-        look(reader, page, "entry=%3D%2F&is-channel=%3Dgone", dark=dark, width=width)
+    choices = ("entry=%3D%2F&is-channel=%3Dgone", urlencode(SEGMENTS))
+    for choice, dark, width in zip(choices, (False, True), (1280, 390), strict=True):
+        look(reader, page, choice, dark=dark, width=width)
         assert [] == violations(reader)
 
 
@@ -490,18 +520,250 @@ def test_rows_of_few_columns_have_a_page_too(reader: Reader, tmp_path: Path) -> 
     assert {"pages", "by", "closings"} <= {*hidden}
 
 
-def test_few_days_are_shown_by_the_hour(reader: Reader, tmp_path: Path) -> None:
-    rows = table_of(visits(100, days=2))
-    report(rows, out=tmp_path / "hours.html", columns=COLUMNS)
-    look(reader, tmp_path / "hours.html", "from=2026-05-14&to=2026-05-14&measure=users")
-    wanted = asked(
-        rows,
-        "SELECT date_part('hour', session_start), count(DISTINCT (site, \"user\")) FROM rows "
-        "WHERE CAST(session_start AS DATE) = '2026-05-14' GROUP BY 1 ORDER BY 1",
+HOURLY: Final = {
+    "users": "count(DISTINCT who)",
+    "value": "sum(value)",
+    "converted": "avg(converted::INT)",
+    "length": "avg(length) / 1000",
+    "views": "coalesce(sum(list_sum(map_values(views))), 0)",
+}
+
+
+@pytest.mark.parametrize("measure", HOURLY)
+@pytest.mark.parametrize(
+    ("choice", "where"), [({}, "TRUE"), ({"is-channel": "=search"}, "channel = 'search'")]
+)
+def test_any_few_days_are_shown_by_the_hour(
+    measure: str, choice: dict[str, str], where: str, reader: Reader, page: Path
+) -> None:
+    """In a table of 200 days, under filters, and next to the hours of the days before."""
+    look(reader, page, urlencode({"from": "2026-07-01", "to": "2026-07-02", **choice}))
+    follow(
+        reader, urlencode({"from": "2026-07-01", "to": "2026-07-02", **choice, "measure": measure})
     )
     lines = table(reader, "time")
-    assert len(lines) == 24
-    assert wanted == [(n, int(line[1])) for n, line in enumerate(lines) if line[1] != "0"]
+    assert 48 == len(lines)
+    for place, days in ((1, ("2026-07-01", "2026-07-02")), (2, ("2026-06-29", "2026-06-30"))):
+        query = (
+            f"SELECT (day = '{days[1]}')::INT * 24 + hour(session_start), {HOURLY[measure]} "
+            "FROM chosen GROUP BY 1"
+        )
+        wanted = dict(sql(query, f"{where} AND day IN {days}"))
+        found = {n: float(line[place] or 0) for n, line in enumerate(lines)}
+        assert found == pytest.approx({n: wanted.get(n, 0) for n in range(48)})
+
+
+def test_the_map_has_the_figure_that_is_chosen(reader: Reader, page: Path) -> None:
+    """Where it adds up over days; a keyboard moves through it, and hears each hour."""
+    look(reader, page, "from=2026-07-01&to=2026-08-31&measure=value")
+    wanted = sql(
+        "SELECT dayname(session_start), hour(session_start), sum(value) FROM chosen GROUP BY 1, 2",
+        "day BETWEEN '2026-07-01' AND '2026-08-31'",
+    )
+    revenue = {(day, hour): value for day, hour, value in wanted}
+    assert by_hour(reader) == pytest.approx({of: value for of, value in revenue.items() if value})
+
+    reader.run("document.querySelector('#busy td[tabindex=\"0\"]').focus()")
+    for key, code in (("ArrowDown", 40), ("ArrowRight", 39), ("ArrowRight", 39), ("ArrowUp", 38)):
+        reader.press(key, code)
+    said = f"Monday 02:00: {revenue.get(('Monday', 2), 0):,.2f}"
+    assert said == reader.run("document.activeElement.ariaLabel")
+    assert said == reader.run("document.querySelector('#busy .map p').innerText")
+    for key, code, at in (("End", 35, "Monday 23:00"), ("ArrowRight", 39, "Monday 23:00")):
+        reader.press(key, code)
+        assert reader.run("document.activeElement.ariaLabel").startswith(at)
+    look(reader, page, "from=2026-07-01&to=2026-08-31&measure=users")
+    assert "Sessions by weekday" in reader.run("document.querySelector('#busy h3').innerText")
+
+
+def test_the_last_hour_is_not_over(reader: Reader, tmp_path: Path) -> None:
+    """All before it are, and those after it haven't begun."""
+    noon = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+    row = {**visits(1)[0], "session_start": noon, "last_event_time": noon}
+    report(table_of([row]), out=tmp_path / "report.html")
+    look(reader, tmp_path / "report.html")
+    names = [line[0] for line in table(reader, "time")]
+    assert [name.endswith(OPEN) for name in names] == [hour >= 12 for hour in range(24)]
+    assert "1 session from 1 Mar 2026;" in reader.run("document.querySelector('#about').innerText")
+
+
+# -- goals and segments ---------------------------------------------------------------------------
+
+
+def test_goals_are_counted_and_drawn_over_time(reader: Reader, tmp_path: Path) -> None:
+    """Each goal and each step of the funnel; sessions of which it isn't known don't count."""
+    goals = [None if n % 7 == 0 else n % 3 == 0 for n in range(3_000)]
+    rows = table_of(visits()).append_column("signed", pa.array(goals))
+    columns = Columns(dimensions="channel", funnel=FUNNEL, goals="signed", converted="bought")
+    report(rows, out=tmp_path / "goals.html", columns=columns)
+    look(reader, tmp_path / "goals.html", urlencode({**ALL, "is-channel": "=search"}))
+    chosen = "FROM rows WHERE channel = 'search'"
+    query = f"SELECT count(*) FILTER (WHERE {{0}}), avg({{0}}::INT) {chosen}"
+    wanted = [[name, *asked(rows, query.format(name))[0]] for name in ("bought", "signed")]
+    assert wanted == [[a, int(b), float(c)] for a, b, c in table(reader, "goals")]
+
+    reader.run("document.querySelectorAll('#goals td button')[1].click()")
+    assert "goal-signed-share" in reader.run("location.hash")
+    for measure, sql_of in (
+        ("goal-signed-share", "avg(signed::INT)"),
+        ("goal-signed-sessions", "count(*) FILTER (WHERE signed)"),
+        ("step-carted-sessions", "count(*) FILTER (WHERE viewed AND carted)"),
+    ):
+        follow(
+            reader, urlencode({**ALL, "is-channel": "=search", "measure": measure, "each": "month"})
+        )
+        months = asked(
+            rows,
+            f"SELECT {sql_of} {chosen} GROUP BY month(session_start) ORDER BY min(session_start)",
+        )
+        lines = table(reader, "time")
+        assert [float(line[1]) for line in lines] == pytest.approx([n for (n,) in months])
+
+
+SEGMENTS: Final = {
+    "from": "2026-06-01",
+    "to": "2026-09-30",
+    "compare": "segment",
+    "is-channel": "=search",
+    "segment": "Searchers",
+    "other-is-device": "=phone",
+    "other-is-channel": "=mail",
+    "other-segment": "Mail <on> phones",
+}
+
+
+def test_two_segments_stand_side_by_side(reader: Reader, page: Path) -> None:
+    """Each with its name, filters of its own and the same days, in all that compares."""
+    look(reader, page, urlencode(SEGMENTS))
+    days = "day BETWEEN '2026-06-01' AND '2026-09-30'"
+    wheres = [f"{days} AND channel = 'search'", f"{days} AND channel = 'mail' AND device = 'phone'"]
+    figures = """SELECT count(*), count(DISTINCT who), sum(value), avg(length) / 1000,
+        quantile_disc(length, 0.5) / 1000, avg(converted::INT) FROM chosen"""
+    first, second = (sql(figures, where)[0] for where in wheres)
+    lines = {line[0]: line[1:] for line in table(reader, "segments")}
+    names = ("Sessions", "Users", "Revenue", "Duration", "Duration, median", "Conversion rate")
+    assert first == pytest.approx(tuple(float(lines[name][0]) for name in names))
+    assert second == pytest.approx(tuple(float(lines[name][1]) for name in names))
+    change = f"{100 * (first[0] - second[0]) / second[0]:+.1f}%"
+    assert change.lstrip("+") == lines["Sessions"][2].lstrip("'+")
+
+    card = reader.run("document.querySelector('[data-measure=users]').innerText")
+    assert f"Mail <on> phones: {second[1]}" in card
+    assert ["Searchers", "Mail <on> phones"] == heads(reader, "time")[1:]
+    time = table(reader, "time")
+    assert [first[0], second[0]] == [sum(int(line[n]) for line in time) for n in (1, 2)]
+    funnel = table(reader, "funnel")
+    carted = sql("SELECT count(*) FROM chosen WHERE viewed AND carted", wheres[1])
+    assert carted == [(int(funnel[2][5]),)]
+    by = {line[0]: line for line in table(reader, "by")}
+    assert {"search", "mail"} == {*by}
+    assert [str(first[0]), "0"] == [by["search"][n] for n in (1, 3)]
+    assert ["0", str(second[0])] == [by["mail"][n] for n in (1, 3)]
+
+
+def test_a_reader_makes_a_segment_and_its_link_shows_it_again(reader: Reader, page: Path) -> None:
+    """A segment without a name is called by its filters."""
+    change = (
+        "(() => {{ const one = document.querySelector('{}'); one.value = '{}'; "
+        "one.dispatchEvent(new Event('change')); }})()"
+    )
+    look(reader, page, "from=2026-06-01&to=2026-09-30")
+    assert reader.run("document.querySelector('#other').hidden")
+    for place, value in (("#compare", "segment"), ("#other1", "=phone"), ("#name0", "Everybody")):
+        reader.run(change.format(place, value))
+    shown = cards(reader)
+    address = reader.run("location.hash.slice(1)")
+    assert [("segment", "Everybody"), ("compare", "segment"), ("other-is-device", "=phone")] == [
+        (name, value)
+        for name, value in sorted(parse_qsl(address), key=lambda one: one[0] != "segment")
+        if name not in {"from", "to"}
+    ]
+    look(reader, page, address)
+    assert shown == cards(reader)
+    period = reader.run("document.querySelector('#period').innerText")
+    assert "Everybody, compared with device phone." in period
+    look(reader, page, "compare=segment&other-is-device=%3Dgone")
+    assert "device gone" in reader.run("document.querySelector('#notes').innerText")
+
+
+# -- how figures look -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("locale", "revenue", "count"),
+    [
+        ("en-US", "€1,234.50", "1,234"),
+        ("de-DE", "1.234,50 €", "1.234"),
+        ("fr-FR", "1 234,50 €", "1 234"),
+    ],
+)
+def test_amounts_are_written_as_the_reader_does(
+    locale: str, revenue: str, count: str, reader: Reader, tmp_path: Path
+) -> None:
+    rows = [{**row, "value": 0.0} for row in visits(1_234)]
+    rows[0]["value"] = 1234.5
+    report(table_of(rows), out=tmp_path / "report.html", columns=Columns(currency="EUR"))
+    agent = reader.run("navigator.userAgent")
+    reader.ask("Emulation.setUserAgentOverride", userAgent=agent, acceptLanguage=locale)
+    try:
+        look(reader, tmp_path / "report.html")
+        shown = {name: re.sub(r"\s", " ", text) for name, text in cards(reader).items()}
+    finally:
+        reader.ask("Emulation.setUserAgentOverride", userAgent=agent, acceptLanguage="en-US")
+    assert (revenue, count) == (shown["Revenue"], shown["Sessions"])
+
+
+def test_marks_that_turn_text_are_shown_as_their_code(reader: Reader, tmp_path: Path) -> None:
+    """In a value, a page and a link; a page in Hebrew stays apart from the figures next to it."""
+    turned = "/\u202egnp.exe\u2066"
+    rows = table_of([{**visits(1)[0], "channel": turned, "path": [turned, "/שלום"]}])
+    report(rows, out=tmp_path / "report.html", columns=COLUMNS)
+    look(reader, tmp_path / "report.html", f"is-device={quote('=' + turned)}")
+    text = reader.run(
+        "document.querySelector('header').innerText + document.querySelector('main').innerText"
+    )
+    options = reader.run("[...document.querySelectorAll('option')].map(one => one.text).join()")
+    for shown in (text, options):
+        assert "/\\u202egnp.exe\\u2066" in shown
+        assert not {"\u202e", "\u2066"} & {*shown}
+    assert "isolate" == reader.run(
+        "getComputedStyle(document.querySelector('#exit td bdi')).unicodeBidi"
+    )
+    assert turned == table(reader, "entry")[0][0]
+
+
+def test_one_is_no_plural(reader: Reader, tmp_path: Path) -> None:
+    """Nor are words of programmers on the page."""
+    row = visits(1)[0]
+    rows = table_of([{**row, "path": []}, {**row, "path": ["/"]}]).drop(["kind", "reason"])
+    report(rows, out=tmp_path / "report.html", columns=COLUMNS)
+    look(reader, tmp_path / "report.html")
+    text = reader.run("document.body.innerText")
+    assert not re.search(r"(?<![\d.,])1 (?:sessions|days|pages|users|values|Mondays)", text)
+    assert "1 session has no path." in text
+    assert "sessionize" not in text
+    assert "with_rejected" not in text
+
+
+def test_text_of_a_chart_is_as_large_on_paper_as_on_a_screen(reader: Reader, page: Path) -> None:
+    """A chart of a wide screen isn't shrunk, whichever way the browser tells of paper."""
+    width = "document.querySelector('#time svg').viewBox.baseVal.width"
+    look(reader, page, width=1280)
+    screen = reader.run(width)
+    assert screen > 1_000
+    for begin, end in (("beforeprint", "afterprint"), (None, None)):
+        if begin:
+            reader.run(f"dispatchEvent(new Event('{begin}'))")
+        else:
+            reader.ask("Emulation.setEmulatedMedia", media="print")
+            reader.wait_for(f"{width} < 700")
+        assert 600 < reader.run(width) < 698  # pixels: A4 without the margins of the page
+        if end:
+            reader.run(f"dispatchEvent(new Event('{end}'))")
+        else:
+            reader.ask("Emulation.setEmulatedMedia", media="")
+            reader.wait_for(f"{width} > 700")
+        assert screen == reader.run(width)
 
 
 def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
