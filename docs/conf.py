@@ -1,6 +1,7 @@
 """How `make docs` builds the site: the pages of this folder, and a reference of public names."""
 
 import json
+import os
 import re
 import sys
 from importlib import import_module, metadata
@@ -75,6 +76,23 @@ NOT_CALLED = {
     "StatefulSpec.timer_rules",
 }
 """What other modules of the package ask of a value, and users don't."""
+MOVED = {
+    "explanation/order-within-an-instant": "explanation/boundaries",
+    "how-to/change-a-class": "how-to/change-a-rule",
+    "how-to/order-of-events": "explanation/boundaries",
+}
+"""Where the subject of a page is that is gone. A heading keeps its words, so links to it hold."""
+FORWARD = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>Moved</title>
+<meta name="robots" content="noindex">
+<link rel="canonical" href="{0}">
+<noscript><meta http-equiv="refresh" content="0; url={0}"></noscript>
+<script>location.replace("{0}" + location.hash)</script>
+<p><a href="{0}">This page has moved.</a></p>
+</html>
+"""
 PART = re.compile(
     r'<p class="caption" role="heading"><span class="caption-text">(.+?)</span></p>\s*'
     r"(<ul.*?)(?=<p class=\"caption\"|</div>\s*$|\Z)",
@@ -247,6 +265,16 @@ def list_versions(app: Sphinx, error: Exception | None) -> None:
         (app.outdir / "versions.json").write_text(json.dumps(alone), "utf-8")
 
 
+def forward_old_addresses(app: Sphinx, error: Exception | None) -> None:
+    """Write a page at each old address that leads to the new one."""
+    if error is None and app.builder.format == "html":
+        for old, new in MOVED.items():
+            page = app.outdir / f"{old}.html"
+            page.parent.mkdir(parents=True, exist_ok=True)
+            there = os.path.relpath(f"{new}.html", Path(old).parent)
+            page.write_text(FORWARD.format(Path(there).as_posix()), "utf-8")
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Tell Sphinx what this file adds."""
     app.add_directive("pages-by-part", PagesByPart)
@@ -258,4 +286,5 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-skip-member", skip_what_nobody_calls)
     app.connect("html-page-context", fold_sidebar, priority=900)  # after furo
     app.connect("build-finished", list_versions)
+    app.connect("build-finished", forward_old_addresses)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

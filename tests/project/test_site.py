@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pytest
 from sphinx.application import Sphinx
 
-from docs.conf import extensions
+from docs.conf import MOVED, extensions
 from scripts.publish_docs import publish
 from tests.support.axe import violations
 from tests.support.browser import Reader
@@ -106,6 +106,17 @@ def test_the_sidebar_has_the_parts_of_the_list_of_pages(built: tuple[Sphinx, str
     assert len(listed) > 5
     assert listed == {caption: links[caption] for caption in listed}
     assert ["Cookbook", "Public names", "Project"] == list(links)[len(listed) :]
+
+
+def test_an_old_address_leads_to_a_page(built: tuple[Sphinx, str]) -> None:
+    """In one step: what it leads to hasn't moved itself."""
+    folder = Path(built[0].outdir)
+    for old, new in MOVED.items():
+        assert not (DOCS / f"{old}.md").exists()
+        assert (DOCS / f"{new}.md").exists(), new
+        page = (folder / f"{old}.html").read_text("utf-8")
+        (link,) = re.findall('<a href="(.+)">', page)
+        assert (folder / f"{new}.html").samefile((folder / old).parent / link)
 
 
 # -- several versions ----------------------------------------------------------------------------
@@ -219,6 +230,16 @@ def test_the_sidebar_folds(built: tuple[Sphinx, str]) -> None:
 
     assert ["Keep it running"] == [name for is_open, name in parts if is_open]
     assert len(parts) > 8
+
+
+def test_a_link_to_a_heading_of_an_old_page_leads_to_the_heading(
+    address: str, reader: Reader
+) -> None:
+    """The new page has the heading, by the same words."""
+    reader.open(f"{address}main/how-to/order-of-events.html#clocks-of-whole-seconds")
+    there = f"{address}main/explanation/boundaries.html#clocks-of-whole-seconds"
+    reader.wait_for(f"location.href === '{there}'")
+    assert reader.run("document.querySelector(':target').id") == "clocks-of-whole-seconds"
 
 
 @pytest.mark.parametrize("width", [390, 1280, 1366])
