@@ -79,6 +79,10 @@ NOT_CALLED = {
 MOVED = {
     "explanation/order-within-an-instant": "explanation/boundaries",
     "how-to/change-a-class": "how-to/change-a-rule",
+    "how-to/repair-a-table": "how-to/backfill",
+    "how-to/run-every-hour": "how-to/backfill",
+    "how-to/size-a-query": "how-to/clusters",
+    "how-to/write-to-lakes": "how-to/write-to-postgres",
     "how-to/order-of-events": "explanation/boundaries",
 }
 """Where the subject of a page is that is gone. A heading keeps its words, so links to it hold."""

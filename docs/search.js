@@ -17,7 +17,7 @@ const MEANT = {
   "time zone": ["tutorial/analyst", "how-to/make-a-report", "how-to/cut-sessions"],
   revenue: ["tutorial/analyst", "how-to/make-a-report", "how-to/aggregate-sessions"],
   sink: ["how-to/write-to-tables", "how-to/start-a-query", "how-to/your-own-sink"],
-  "exactly once": ["how-to/write-to-tables", "how-to/write-to-postgres", "how-to/write-to-lakes"],
+  "exactly once": ["how-to/write-to-tables", "how-to/write-to-postgres"],
   postgres: ["how-to/write-to-postgres"],
   kafka: ["how-to/read-from-kafka-and-files", "how-to/write-to-tables"],
   "per event": ["how-to/number-events"],
