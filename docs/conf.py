@@ -77,11 +77,13 @@ NOT_CALLED = {
 }
 """What other modules of the package ask of a value, and users don't."""
 MOVED = {
+    "explanation/order-of-calls": "explanation/timers",
     "explanation/order-within-an-instant": "explanation/boundaries",
     "how-to/change-a-class": "how-to/change-a-rule",
     "how-to/repair-a-table": "how-to/backfill",
     "how-to/run-every-hour": "how-to/backfill",
     "how-to/size-a-query": "how-to/clusters",
+    "how-to/unreadable-payloads": "how-to/rejected-rows",
     "how-to/write-to-lakes": "how-to/write-to-postgres",
     "how-to/order-of-events": "explanation/boundaries",
 }

@@ -181,25 +181,45 @@ def test_a_page_has_at_most_its_budget_of_words(page: Path) -> None:
     assert words_of(page) <= WORDS_OF_A_PAGE
 
 
-def test_every_test_that_a_page_names_is_there() -> None:
-    """What shows a feature is a test of this name, in this file."""
+def test_a_test_shows_each_row_of_what_others_have() -> None:
+    """`what_others_have.toml` names it, since readers don't ask for it."""
     page = (ROOT / "docs" / "reference" / "what-others-have.md").read_text(encoding="utf-8")
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page)
+    rows = re.findall(r"^\| ([^|]*?) ?\| (.+?) \| (?:.+) \|$", page, re.MULTILINE)[1:]
+    written: list[tuple[str, str]] = []
+    for product, theirs in rows:
+        written.append((product or written[-1][0], theirs))
+    shown = tomllib.loads(Path(__file__).with_name("what_others_have.toml").read_text("utf-8"))
+    tests = {(of, theirs): test for of, has in shown.items() for theirs, test in has.items()}
 
-    assert page.count("| `tests/") == len(named) > 20
-    assert [] == [
-        f"{file}::{test}"
-        for file, test in named
-        if f"\ndef {test}(" not in (ROOT / file).read_text(encoding="utf-8")
-    ]
+    assert written[1:] == list(tests)
+    for test in tests.values():
+        file, _, name = test.partition("::")
+        assert f"\ndef {name}(" in (ROOT / file).read_text(encoding="utf-8"), test
+
+
+def test_what_spark_calls_is_where_the_page_says() -> None:
+    """The page about the parts names a module, and what in it Spark calls."""
+    page = (ROOT / "docs" / "builders" / "architecture.md").read_text(encoding="utf-8")
+    part = page.split("### What does Spark call?")[1].split("```")[1]
+    named = re.findall(r"(\w+/\w+) +([A-Za-z]\w+)(?:\.(\w+))?  ", part)
+    assert len(named) > 3
+    for module, name, method in named:
+        (file,) = (ROOT / "sessionkit").rglob(f"{module}.py")
+        text = file.read_text(encoding="utf-8")
+        assert f"\nclass {name}:" in text or f"\ndef {name}(" in text, name
+        assert not method or f"    def {method}(" in text, method
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:
-    """A recipe is in the list of the cookbook, a public name in the reference."""
-    listed = LINK.findall((ROOT / "docs" / "pages.md").read_text(encoding="utf-8"))
-    parts = ("how-to", "explanation", "reference", "tutorial", "builders")
-    written = [page for part in parts for page in (ROOT / "docs" / part).glob("*.md")]
-    assert set() == {page.relative_to(ROOT / "docs").as_posix() for page in written} - set(listed)
+    """A recipe is in the list of the cookbook; what only builders need is with contributing."""
+    for lists, parts in (
+        ("pages", ("how-to", "explanation", "reference", "tutorial")),
+        ("contributing", ("builders",)),
+    ):
+        listed = LINK.findall((ROOT / "docs" / f"{lists}.md").read_text(encoding="utf-8"))
+        written = [page for part in parts for page in (ROOT / "docs" / part).glob("*.md")]
+        names = {page.relative_to(ROOT / "docs").as_posix() for page in written}
+        assert set() == names - set(listed)
     recipes = LINK.findall((ROOT / "docs" / "cookbook" / "index.md").read_text(encoding="utf-8"))
     kept = {page.name for page in (ROOT / "docs" / "cookbook").glob("*.md")} - {"index.md"}
     assert set() == kept - set(recipes)
