@@ -269,7 +269,8 @@ def funnel(
         where: Selects the events to count.
 
     Raises:
-        SpecError: There are no steps or more than 32, or another argument can't be used.
+        SpecError: There are no steps or more than 32, `within` isn't positive, or `strict` isn't
+            one of its values.
     """
     if isinstance(steps, str) or not isinstance(steps, Mapping | Sequence):
         found = f"`funnel` takes steps, found {steps!r}"
@@ -459,7 +460,7 @@ def funnel_next(funnel: Aggregate, field: str, *, where: Condition | None = None
         where: Selects the events that may come next; None takes all.
 
     Raises:
-        SpecError: It isn't a funnel, or another argument can't be used.
+        SpecError: `funnel` isn't one, `field` isn't text, or `where` isn't a condition.
     """
     if type(funnel) is not Funnel:
         found = f"`funnel_next` takes a funnel, found {funnel!r}"

@@ -143,6 +143,6 @@ def steps(
         where: Selects the events to read.
 
     Raises:
-        SpecError: Both values are the same, or another argument can't be used.
+        SpecError: `before` and `after` are the same, or `at_most` isn't a whole number from 1.
     """
     return Steps(of=field, where=where, at_most=at_most, between=(before, after))

@@ -100,6 +100,6 @@ def time_between(
         where: Selects the events that open and close.
 
     Raises:
-        SpecError: An argument can't be used.
+        SpecError: `opened` or `closed` isn't a condition, or `at_most` isn't a whole number from 1.
     """
     return TimeBetween(where=where, at_most=at_most, opened=opened, closed=closed)

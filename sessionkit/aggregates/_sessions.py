@@ -185,7 +185,7 @@ def engaged_time(
         where: Selects the events to count, also as the first event.
 
     Raises:
-        SpecError: A duration can't be used.
+        SpecError: A duration isn't positive, or `within` is longer than 100,000 times `cap`.
     """
     return EngagedTime(
         where=where, cap=duration_of(cap, "cap"), within=duration_of(within, "within")

@@ -134,7 +134,7 @@ def most_within(
         where: Selects the events to count.
 
     Raises:
-        SpecError: `within` or `at_most` can't be used.
+        SpecError: `within` isn't positive, or `at_most` isn't a whole number from 1.
     """
     return MostWithin(where=where, at_most=at_most, within=duration_of(within, "within"))
 
@@ -191,7 +191,7 @@ def reached_within(n: int, within: Duration, *, where: Condition | None = None) 
         where: Selects the events to count.
 
     Raises:
-        SpecError: `n` or `within` can't be used.
+        SpecError: `n` isn't a whole number from 1, or `within` isn't positive.
     """
     return ReachedWithin(where=where, n=n, within=duration_of(within, "within"))
 
@@ -236,6 +236,6 @@ def counts_within(
         where: Selects the events to count.
 
     Raises:
-        SpecError: `within` or `at_most` can't be used.
+        SpecError: `within` isn't positive, or `at_most` isn't a whole number from 1.
     """
     return CountsWithin(where=where, at_most=at_most, within=duration_of(within, "within"))

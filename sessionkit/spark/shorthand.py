@@ -202,7 +202,8 @@ def sessions(
     Raises:
         SchemaError: `frame` isn't a DataFrame of Spark, or lacks one of these columns or one that
             another argument reads, or the event time isn't a timestamp.
-        SpecError: A stream has no `watermark_delay`; or other arguments can't work.
+        SpecError: A stream has no `watermark_delay`, or two arguments contradict each other, as in
+            a `SessionSpec`.
     """
     names = columns_named("keys", keys, "user")
     check_column("event_time", event_time, "ts")

@@ -86,8 +86,10 @@ class Functions(Generic[E, S, R]):
             By default from the annotations.
 
     Raises:
-        SpecError: Something cannot work; the message says what to change.
-        SpecError: A class has fields that cannot be stored; all are named.
+        SpecError: A function doesn't take these arguments, its annotations name no class, a state
+            that it makes would be lost, or `create` is left out and `State()` needs arguments.
+        SpecError: A field of a class has a type that can't be stored. The message names all such
+            fields.
     """
 
     create: Create[E, S] | None = None
@@ -168,8 +170,10 @@ class Aggregates(Generic[E, Row]):
         result: An attrs class with these fields, for typed rows. Left out, one is made.
 
     Raises:
-        SpecError: Something cannot work; the message says what to change.
-        SpecError: A class has fields that cannot be stored; all are named.
+        SpecError: `event` has no field that an aggregate reads, or one of another type than the
+            aggregate takes; `event` has a validator or a converter; or `result` has other fields.
+        SpecError: A field of a class has a type that can't be stored. The message names all such
+            fields.
     """
 
     event: type[E]
@@ -200,8 +204,8 @@ class Events(Generic[E]):
         event: The attrs class of an event, without validators and converters.
 
     Raises:
-        SpecError: Something cannot work; the message says what to change.
-        SpecError: The class has fields that cannot be stored; all are named.
+        SpecError: `event` isn't an attrs class or a dataclass, or has a validator or a converter.
+        SpecError: A field has a type that can't be stored. The message names all such fields.
     """
 
     event: type[E] = attrs.field()

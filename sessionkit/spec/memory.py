@@ -73,8 +73,10 @@ class Memory(Generic[S_contra]):
         remembered: The class of what `remember` returns. By default from its annotation.
 
     Raises:
-        SpecError: A value can't work.
-        SpecError: The class has fields that cannot be stored; all are named.
+        SpecError: A duration isn't positive, `lookback` is longer than `time_to_live` or comes
+            without `last`, or `remember` doesn't take a session and a state, or returns nothing.
+        SpecError: A field of the class that `remember` returns has a type that can't be stored. The
+            message names all such fields.
     """
 
     time_to_live: timedelta = attrs.field(converter=_read_life)

@@ -132,7 +132,8 @@ class Every:
             `"processing_time"`.
 
     Raises:
-        SpecError: Not exactly one of `duration` and `events` is given, or one can't work.
+        SpecError: Neither or both of `duration` and `events` are given, `duration` isn't positive,
+            `events` isn't a whole number from 1, or `clock` comes with `events`.
     """
 
     duration: timedelta | None = attrs.field(default=None, converter=_read_span)

@@ -111,8 +111,10 @@ class SessionSpec(Spec[E, S, R]):
         memory: What is remembered of a key after its sessions; None for nothing.
 
     Raises:
-        SpecError: Something cannot work; the message says what to change.
-        SpecError: A class has fields that cannot be stored; all are named.
+        SpecError: Two options contradict each other, such as a rule that needs `order="event_time"`
+            under another order, or a key and a field of the result with one name.
+        SpecError: A field of a class has a type that can't be stored. The message names all such
+            fields.
     """
 
     event_time: str = attrs.field(validator=column_name)

@@ -127,8 +127,11 @@ class StatefulSpec(Spec[E, S, R]):
         lateness: How to handle late events: `Lateness(late_events="process")`.
 
     Raises:
-        SpecError: A combination can't work; the message says what to change.
-        SpecError: A class has fields that can't be stored; all are named.
+        SpecError: A function doesn't take these arguments, nothing ever sets the state that
+            `process` asks for, or two options contradict each other, such as a timeout in event
+            time without a `watermark_delay`.
+        SpecError: A field of a class has a type that can't be stored. The message names all such
+            fields.
     """
 
     process: Callable[[Any, list[E], KeyState[S], KeyTimes], FinishResult[R]] | by_bucket

@@ -132,7 +132,8 @@ class SessionRules:
     order of events. So they need `order="event_time"`.
 
     Raises:
-        SpecError: A value can't work; the message says what to change.
+        SpecError: A duration isn't positive, `max_events` isn't a whole number from 1, `midnight`
+            isn't the name of a time zone, or a rule isn't a condition on an event.
     """
 
     gap: Gap = attrs.field()

@@ -57,3 +57,18 @@ def test_a_public_docstring_has_no_riddle(address: str) -> None:
         for riddle in RIDDLES.finditer(text)
     ]
     assert [] == found
+
+
+EMPTY: Final = re.compile(r"\b(?:can't|cannot) (?:work|be used)\b|\bsays what to change\b")
+"""What tells a reader of an error nothing."""
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_a_public_docstring_says_what_raises_an_error(address: str) -> None:
+    """It names the arguments and their values, not that something can't work."""
+    found = [
+        (name, empty.group())
+        for name, text in docstrings(address).items()
+        for empty in EMPTY.finditer(text.partition(" Raises: ")[2])
+    ]
+    assert [] == found
