@@ -47,8 +47,8 @@ def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -
     """
     List the values of a field of a plain type in the order of event time, at one instant by value.
 
-    The earliest `at_most` values are kept; `count(field)` counts all. `where` selects the events to
-    read.
+    Nulls are left out; without a value, the list is empty. The earliest `at_most` values are kept;
+    `count(field)` counts all. `where` selects the events to read.
     """
     return Collect(of=field, where=where, at_most=at_most)
 

@@ -124,7 +124,11 @@ class Mean(Kind):
 
 @explains
 def mean(field: str, *, where: Condition | None = None) -> Aggregate:
-    """Return the mean of an int or a float, as a float; `where` selects the events to read."""
+    """
+    Return the mean of a field that is an int or a float, as a float; None without a value.
+
+    Nulls are skipped. `where` selects the events to read.
+    """
     return Mean(of=field, where=where)
 
 
@@ -186,7 +190,7 @@ def stddev(
     where: Condition | None = None,
 ) -> Aggregate:
     """
-    Return the standard deviation of an int or a float, as a float.
+    Return the standard deviation of a field that is an int or a float, as a float.
 
         agg.stddev("seconds")  # Spark's stddev, which is stddev_samp
         agg.stddev("seconds", population=True, variance=True)  # var_pop
@@ -281,7 +285,8 @@ def sum(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     """
     Add up a field that is an int, a float, a timedelta or a Decimal.
 
-    The sum has the type of the field, a Decimal with 38 digits. A sum of ints, timedeltas or
+    The sum has the type of the field, a Decimal with 38 digits. Nulls are skipped; without a value,
+    it's 0. A sum of ints, timedeltas or
     Decimals is exact. A sum that doesn't fit its type is never stored, even if later events would
     bring it back: it stops the query with the key and the name of the aggregate. With
     `on_error="reject"`, the events of the micro-batch that would have joined the session count as

@@ -151,8 +151,9 @@ def percentile(
         agg.percentile("seconds", 0.95)
 
     It's SQL's `percentile_disc`: the least value such that at least this share of all values are
-    less or equal. The result is within the relative error of that value: a float, or a timedelta in
-    whole microseconds. NaN is greater than all numbers. NaN, zero and the infinities are exact.
+    less or equal; None without a value. The result is within the relative error of that value: a
+    float, or a timedelta in whole microseconds. NaN is greater than all numbers. NaN, zero and the
+    infinities are exact.
 
     Values are counted in bins that are twice the relative error wide, after DDSketch by Masson, Rim
     and Lee (VLDB 2019). A float closer to zero than 2.3e-308 counts as zero.

@@ -79,8 +79,8 @@ def min(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     """
     Return the least value of a field of a plain type; NaN is greater than all numbers.
 
-    Text is compared by code point, members of an Enum by their values. `where` selects the
-    events to read.
+    Nulls are skipped; without a value, the result is None. Text is compared by code point, members
+    of an Enum by their values. `where` selects the events to read.
     """
     return Least(of=field, where=where)
 
@@ -90,8 +90,8 @@ def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
     """
     Return the greatest value of a field of a plain type; NaN is greater than all numbers.
 
-    Text is compared by code point, members of an Enum by their values. `where` selects the
-    events to read.
+    Nulls are skipped; without a value, the result is None. Text is compared by code point, members
+    of an Enum by their values. `where` selects the events to read.
     """
     return Greatest(of=field, where=where)
 
@@ -165,7 +165,8 @@ def first(field: str, *, where: Condition | None = None) -> Aggregate:
 
         agg.first("price", where=pc.field("kind") == "buy")
 
-    Analysts call the first page of a session its entry. `where` selects the events to read.
+    Nulls are skipped; without a value, the result is None. Analysts call the first page of a
+    session its entry. `where` selects the events to read.
     """
     return First(of=field, where=where)
 
@@ -175,7 +176,8 @@ def last(field: str, *, where: Condition | None = None) -> Aggregate:
     """
     Return the value of a field of a plain type at the latest event time; of several, the greatest.
 
-    Analysts call the last page of a session its exit. `where` selects the events to read.
+    Nulls are skipped; without a value, the result is None. Analysts call the last page of a session
+    its exit. `where` selects the events to read.
     """
     return Last(of=field, where=where)
 
@@ -230,7 +232,7 @@ class AllEvents(_OfCondition):
 @explains
 def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
     """
-    Return whether a condition is true for at least one event.
+    Return whether a condition is true for at least one event; False if there is no event.
 
         agg.any(pc.field("kind") == "buy")
         agg.any("is_member")  # a bool field
@@ -242,5 +244,11 @@ def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  
 
 @explains
 def all(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
-    """Return whether a condition is false for no event; `where` selects the events to test."""
+    """
+    Return whether a condition is true for every event, or null; True if there is no event.
+
+        agg.all(pc.field("seconds") < 60)
+
+    `where` selects the events to test.
+    """
     return AllEvents(of=condition, where=where)

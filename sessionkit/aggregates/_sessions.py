@@ -212,6 +212,8 @@ def greatest(*values: Aggregate | Plain) -> Aggregate:
     """
     Return the greatest of several aggregates and constants, as Spark's `greatest`.
 
+        agg.greatest(agg.max("seconds"), 1.0)
+
     None is passed over; NaN is greater than all numbers.
 
     Raises:

@@ -79,6 +79,8 @@ def count_distinct(
     """
     Count the different values of a field exactly, up to a limit; beyond it the count is None.
 
+    Nulls don't count, so a session without a value has 0.
+
     The values, of a plain type, are part of the state until there are more than `at_most`; then
     none is. `where` selects the events to read.
     """
@@ -165,7 +167,8 @@ def top(
         agg.top("page", 3)  # ["/", "/shoes", "/cart"]
         agg.top("page", 3, counts=True)  # {"/": 9, "/shoes": 4, "/cart": 4}
 
-    Equally frequent values are in ascending order. The values and their counts are part of the
+    Nulls are left out; without a value, the list is empty. Equally frequent values are in ascending
+    order. The values and their counts are part of the
     state until there are more than the limit; then none is.
 
     Args:
@@ -246,9 +249,9 @@ def count_by(
 
         agg.count_by("page", at_most=20, rest="(other)")  # {"(other)": 7, "/": 9, "/cart": 2}
 
-    All counts are exact. Beyond the limit, the first values in ascending order are kept, so that
-    neither the order of events nor their cut into micro-batches matters: a late event could change
-    the earliest or the most frequent values.
+    Nulls are left out; without a value, the dict is empty. All counts are exact. Beyond the limit,
+    the first values in ascending order are kept, so that neither the order of events nor their cut
+    into micro-batches matters: a late event could change the earliest or the most frequent values.
 
     Args:
         field: The field, of a plain type but float.
