@@ -50,6 +50,8 @@ class by_bucket:  # noqa: N801 (called like a function, as `functools.partial` i
     """
     Pass all keys of a bucket at once to a function, as Arrow tables: `process=by_bucket(function)`.
 
+    A bucket is a part of the keys, chosen by their hash; see `Storage(bucket_count=...)`.
+
     Attributes:
         function: `function(events, states, times)`, called once for each bucket and micro-batch
             with events. `events` is a table sorted by key, event time and content; `states` has the

@@ -53,8 +53,8 @@ class Session(Generic[K, M]):
         session_number: Its number among the sessions of its key, from 1. This and the next two are
             None without `SessionSpec(memory=...)`.
         previous_session_id: The id of the previous session; None for the first.
-        since_previous: The time from the end of the previous session to `start`; None for the
-            first.
+        since_previous: The time from the end of the previous session to `session_start`; None for
+            the first.
         memory: What `Memory(remember=...)` returned for the previous session; None for the first,
             and if the spec has no such function.
     """

@@ -161,7 +161,13 @@ class BytesType(FieldType):
 
 @attrs.frozen
 class DecimalType(FieldType):
-    """`Decimal` with a fixed number of digits: by default 38, with 18 after the decimal point."""
+    """
+    A `Decimal` with a limit of digits: `price: Annotated[Decimal, DecimalType(10, 2)]`.
+
+    Attributes:
+        precision: The number of digits, from 1 to 38.
+        scale: How many of them are after the decimal point.
+    """
 
     precision: int = 38
     scale: int = 18
