@@ -54,8 +54,9 @@ class Delta:
     Attributes:
         table: The name or the path of the table: a path has a `/`, or is a `Path`.
         key: The columns by which a row replaces an earlier one: by default `session_id` for
-            sessions, and none for other rows, which are added. Of a session with several revisions,
-            the table keeps the highest; it drops the sessions that another row `supersedes`.
+            sessions, and none for other rows, which are added. If a session has several
+            revisions, the table keeps the highest; it drops the sessions that another row
+            `supersedes`.
 
     Raises:
         SpecError: `table` is an empty text.

@@ -49,8 +49,9 @@ class Iceberg:
     Attributes:
         table: The name of the table, with its catalog unless that is the current catalog.
         key: The columns by which a row replaces an earlier one: by default `session_id` for
-            sessions, and none for other rows, which are added. Of a session with several revisions,
-            the table keeps the highest; it drops the sessions that another row `supersedes`.
+            sessions, and none for other rows, which are added. If a session has several
+            revisions, the table keeps the highest; it drops the sessions that another row
+            `supersedes`.
 
     Raises:
         SpecError: The name is empty, or a path.

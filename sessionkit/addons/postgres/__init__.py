@@ -67,9 +67,9 @@ class Postgres:
         table: The name of the table, with or without its schema: `visits`, `web.visits`. Case
             counts. Put a part that has a dot in double quotes: `web."visits.v2"`.
         key: The columns by which a row replaces an earlier one: by default `session_id` for
-            sessions, and none for other rows, which are added. Of a session with several revisions,
-            the table keeps the highest; it drops the sessions that another row `supersedes`. A
-            second session with the same `session_id` is refused.
+            sessions, and none for other rows, which are added. If a session has several
+            revisions, the table keeps the highest; it drops the sessions that another row
+            `supersedes`. A second session with the same `session_id` is refused.
         retry_for: How long a running query tries to reconnect after it lost the server, in
             processing time; zero gives up at once. The start of a query never retries.
 

@@ -71,8 +71,8 @@ class Columns:
         currency: The code of the currency that `value` is in, such as "EUR". The page writes
             amounts as readers in their country do.
         path: The pages that a user saw, in order: a list of text.
-        path_at_most: How many pages `path` keeps: the `at_most` of `agg.path`. Of a path that is
-            cut there, the exit page isn't known.
+        path_at_most: How many pages `path` keeps: the `at_most` of `agg.path`. If a path
+            is cut there, its exit page isn't known.
         entry: The first page: text. By default the first of `path`.
         exit: The last page: text. By default the last of `path`.
         engaged: Whether the user engaged: a bool.

@@ -147,7 +147,7 @@ class KafkaTopics:
             `{"kafka.isolation.level": "read_uncommitted"}`, Kafka's default, messages of aborted
             transactions count too.
         headers: The text columns of the spec to read from headers, with the names of the headers,
-            such as `{"tenant": "X-Tenant"}`. Of several headers of a name, the last one counts; a
+            such as `{"tenant": "X-Tenant"}`. If a name comes several times, the last one counts; a
             missing header is null. These columns aren't read from the payload.
         origin_columns: The columns of a message's origin, for
             `Inputs(passthrough=KafkaTopics.origin_columns)`: topic, partition, offset, Kafka's
