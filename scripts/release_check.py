@@ -28,8 +28,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 PAGES: Final = ("README.md", "docs/tutorial/first-session-job.md")
 
 BLOCK: Final = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
-TABLE: Final = re.compile(r"^```text\n(\+-.*?)^```", re.DOTALL | re.MULTILINE)
-INSTALL: Final = re.compile(r'^pip install ("sessionkit-spark\[spark\]")', re.MULTILINE)
+BELOW: Final = re.compile(r"^```\n\n```text\n(.*?)^```", re.DOTALL | re.MULTILINE)
+INSTALL: Final = re.compile(r'pip\s+install\s+"(sessionkit-spark|\.)\[spark\]"')
 NOT_RUN: Final = "# not run here: "
 
 PACKAGE: Final = "sessionkit/"
@@ -80,9 +80,14 @@ def _differences(kind: str, found: set[str], expected: set[str]) -> list[str]:
     return missing + [f"the {kind} has {name}" for name in sorted(found - expected)]
 
 
-def tag_faults(tag: str, version: str, changelog: str) -> list[str]:
-    """Return where a release's tag, its version and the changelog disagree."""
+def tag_faults(tag: str, version: str, changelog: str, readme: str) -> list[str]:
+    """Return where a release's tag, its version, the changelog and the README disagree."""
     faults = [] if tag == f"v{version}" else [f"the tag is {tag}, and the version {version}"]
+    if not any(name == "sessionkit-spark" for name in INSTALL.findall(readme)):
+        faults.append(
+            "README.md installs from a checkout: set `released = true` in pyproject.toml, "
+            "and run python -m scripts.fill_pages"
+        )
     if not re.search(
         rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changelog, re.MULTILINE
     ):
@@ -111,16 +116,16 @@ def program_of(page: str) -> str:
     return "\n".join([*blocks, RUN_TESTS])
 
 
-def tables_missing(page: str, printed: str) -> list[str]:
-    """Return the tables of a page that its program didn't print."""
-    return [table for table in TABLE.findall(page) if table not in printed]
+def outputs_missing(page: str, printed: str) -> list[str]:
+    """Return what a page shows below its blocks, and its program didn't print."""
+    return [shown for shown in BELOW.findall(page) if shown not in printed]
 
 
 def install_line(readme: str, wheel: Path) -> str:
     """Return the README's line for a machine without Spark, with the wheel in place of a name."""
     found = INSTALL.search(readme)
     if found is None:
-        said = 'the README has no line `pip install "sessionkit-spark[spark]"`'
+        said = 'the README has no `pip install "sessionkit-spark[spark]"`'
         raise FailedError(said)
     return f'pip install "{wheel}[spark]"'
 
@@ -158,7 +163,8 @@ def check_files(sdist: Path, wheel: Path, tag: str | None) -> None:
     in_wheel, in_sdist = names_in_wheel(wheel), names_in_sdist(sdist)
     faults = wheel_faults(in_wheel, project) + sdist_faults(in_sdist, project)
     if tag is not None:
-        faults += tag_faults(tag, version, (ROOT / "CHANGELOG.md").read_text("utf-8"))
+        texts = ((ROOT / page).read_text("utf-8") for page in ("CHANGELOG.md", PAGES[0]))
+        faults += tag_faults(tag, version, *texts)
     if faults:
         raise FailedError("\n".join(faults))
     for path, names in ((sdist, in_sdist), (wheel, in_wheel)):
@@ -195,7 +201,7 @@ def follow(wheel: Path, folder: Path) -> list[Step]:
         program = folder / f"{Path(page).stem.lower().replace('-', '_')}.py"
         program.write_text(program_of(text), "utf-8")
         printed = step(f"python {program.name}", ["python", program])
-        if missing := tables_missing(text, printed):
+        if missing := outputs_missing(text, printed):
             said = f"{page} shows what its blocks don't print:\n{missing[0]}\nbut:\n{printed}"
             raise FailedError(said)
     return steps

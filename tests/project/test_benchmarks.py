@@ -134,30 +134,3 @@ def test_the_page_of_the_site_is_the_summary_of_all_results() -> None:
     shown = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert shown == summary(whole)
     assert "| dense | 1,000,000 events of 200,000 keys in a batch | declarative 1." in shown
-
-
-SHOWN = (
-    ("dense", "functions", "session_window, default store"),
-    ("dense", "declarative", "java"),
-    ("small", "functions", "by hand"),
-    ("small", "declarative", "session_window, default store"),
-    ("sparse", "pages", "session_window"),
-    ("steady", "functions", "session_window, default store"),
-    ("huge groups", "declarative", "session_window, default store"),
-    ("batch", "declarative", "DuckDB"),
-)
-"""The rows of the README's table: a workload, what sessionkit took, and what it's compared with."""
-
-
-def test_the_readme_shows_the_seconds_of_the_last_run() -> None:
-    """Rounded to as many digits as it shows."""
-    whole = Earlier.of((ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8"))
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| .+ \| ([\d.]+) s \| .+: ([\d.]+) s \|", readme, re.MULTILINE)
-
-    assert len(SHOWN) == len(shown)
-    for (workload, *entrants), figures in zip(SHOWN, shown, strict=True):
-        rows = dict(re.findall(r"^\| (.+?) \| ([\d.]+) \|", whole.parts[workload], re.MULTILINE))
-        for entrant, figure in zip(entrants, figures, strict=True):
-            digits = len(figure.partition(".")[2])
-            assert figure == f"{float(rows[entrant]):.{digits}f}"

@@ -1,0 +1,192 @@
+"""
+Fill the parts of README and docs that are written elsewhere: `python -m scripts.fill_pages`.
+
+`make docs` runs it. A part stands between `<!-- filled name -->` and `<!-- end of name -->`. How to
+install depends on one switch, `released` of `[tool.sessionkit]` in pyproject.toml. Figures of speed
+are those of recorded runs: `benchmarks/RESULTS.md`, and `benchmarks/recorded.json`.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from textwrap import fill
+from typing import Any, Final
+
+import attrs
+
+from benchmarks.earlier import Earlier
+from benchmarks.report import SMALL_RATIO
+
+__all__ = ["RECORDED", "filled", "is_released", "main", "pages"]
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+RESULTS: Final = ROOT / "benchmarks" / "RESULTS.md"
+RECORDED: Final = ROOT / "benchmarks" / "recorded.json"
+PART: Final = re.compile(r"(<!-- filled ([\w ]+) -->\n).*?(?=<!-- end of \2 -->)", re.DOTALL)
+
+INSTALL: Final = """\
+```sh
+python -m venv .venv && source .venv/bin/activate
+pip install "{name}[sail]"
+sail spark server & export SPARK_REMOTE=sc://localhost:50051
+```
+
+"""
+MORE: Final = """\
+{until}They bring Sail, which runs batches without Java; Python is 3.11 or later. For streams, have
+Java 17 or later, and in an environment of its own, without `SPARK_REMOTE`:
+`pip install "{name}[spark]"`. On a cluster, which has Spark 3.5 to 4.3, and to test specs:
+`pip install {name}`. **`sessionkit` on PyPI is another project**, with the same module; don't
+install both.
+"""
+UNTIL: Final = "Until the first release, run these in a checkout. "
+WIDTH: Final = 120
+CODE: Final = re.compile(r"`[^`]+`")
+
+
+@attrs.frozen
+class Row:
+    """A line of a table of speed: what sessionkit took in a workload, and what another took."""
+
+    what: str
+    workload: str
+    own: str
+    other: str
+    shown: str
+
+
+DENSE: Final = Row(
+    "1,000,000 events of 200,000 users, functions",
+    "dense",
+    "functions",
+    "session_window, default store",
+    "Spark's `session_window`",
+)
+BY_HAND: Final = Row(
+    "100,000 events of 20,000 users, functions",
+    "small",
+    "functions",
+    "by hand",
+    "`applyInPandasWithState` by hand",
+)
+OPEN: Final = Row(
+    '1,000 events, 2,000,000 open sessions, `layout="pages"`',
+    "sparse",
+    "pages",
+    "session_window",
+    "`session_window`",
+)
+STEADY: Final = Row(
+    "1,000 events of 500 users, functions",
+    "steady",
+    "functions",
+    "session_window, default store",
+    "`session_window`",
+)
+NEXMARK: Final = Row(
+    "query 11 of NEXMark, functions",
+    "nexmark-q11",
+    "functions",
+    "session_window, default store",
+    "`session_window`",
+)
+FEW_USERS: Final = Row(
+    "10,000,000 events of only 3 users, functions",
+    "huge groups",
+    "functions",
+    "session_window, default store",
+    "`session_window`",
+)
+BATCH: Final = Row(
+    "5,000,000 events as a batch on Spark, aggregates", "batch", "declarative", "DuckDB", "DuckDB"
+)
+HEADING: Final = "| what | sessionkit | the other | so it takes |\n| --- | --- | --- | --- |\n"
+
+
+def is_released() -> bool:
+    """Return the switch: whether PyPI has a release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return bool(project["tool"]["sessionkit"]["released"])
+
+
+def install(*, released: bool) -> str:
+    """Return how to install: from PyPI, or from a checkout until it's there."""
+    name, until = ("sessionkit-spark", "") if released else (".", UNTIL)
+    text = CODE.sub(lambda code: code[0].replace(" ", "\xa0"), MORE.format(name=name, until=until))
+    more = fill(text, WIDTH, break_on_hyphens=False).replace("\xa0", " ")
+    return f"{INSTALL.format(name=name)}{more}\n\n"
+
+
+def results() -> Mapping[str, Mapping[str, float]]:
+    """Return the seconds of a batch by workload and entrant, as they were recorded."""
+    parts = Earlier.of(RESULTS.read_text("utf-8")).parts
+    row = re.compile(r"^\| ([^|]+?) \| ([\d.]+) \|", re.MULTILINE)
+    return {
+        name: {who: float(seconds) for who, seconds in row.findall(text)}
+        for name, text in parts.items()
+    }
+
+
+def recorded() -> Any:
+    """Return the runs that were recorded besides those of `make bench`."""
+    return json.loads(RECORDED.read_text("utf-8"))
+
+
+def line(row: Row, seconds: Mapping[str, Mapping[str, float]]) -> str:
+    """Return a line of a table of speed."""
+    own, other = seconds[row.workload][row.own], seconds[row.workload][row.other]
+    compared = f"{row.shown}: {other:.3g} s"
+    return f"| {row.what} | {own:.3g} s | {compared} | {multiple(own / other)} |\n"
+
+
+def multiple(ratio: float) -> str:
+    """Return a ratio of times as a reader says it."""
+    if ratio > 1:
+        return f"{ratio:.1f} times as long"
+    return f"1/{1 / ratio:.0f} of the time" if ratio < SMALL_RATIO else f"{ratio:.2f} of the time"
+
+
+def on_sail() -> str:
+    """Return the line of a batch on Sail, of which multiples were recorded."""
+    found = [each["Sail, aggregates"] for each in recorded()["batch on Sail"]["multiples"].values()]
+    range_of = f"{min(found)} to {max(found)} of the time"
+    return f"| 5,000,000 events as a batch on Sail, aggregates | | DuckDB | {range_of} |\n"
+
+
+def speed(rows: Sequence[Row | None]) -> str:
+    """Return a table; None is the line of Sail."""
+    seconds = results()
+    return f"{HEADING}{''.join(line(row, seconds) if row else on_sail() for row in rows)}\n"
+
+
+FILLS: Final[Mapping[str, Callable[[], str]]] = {
+    "install": lambda: install(released=is_released()),
+    "speed": partial(speed, (DENSE, BY_HAND, OPEN, None, BATCH, STEADY, NEXMARK, FEW_USERS)),
+    "speed in short": partial(speed, (DENSE, None, FEW_USERS)),
+}
+
+
+def pages() -> list[Path]:
+    """Return the pages that may have such parts."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def filled(text: str) -> str:
+    """Return a page with its parts filled."""
+    return PART.sub(lambda part: f"{part[1]}{FILLS[part[2]]()}", text)
+
+
+def main() -> None:
+    """Fill each page that has such parts."""
+    for page in pages():
+        before = page.read_text("utf-8")
+        after = filled(before)
+        if after != before:
+            page.write_text(after, "utf-8")
+
+
+if __name__ == "__main__":
+    main()
