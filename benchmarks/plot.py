@@ -16,7 +16,7 @@ mpl.use("svg")
 
 from matplotlib import pyplot as plt
 
-OURS = ("functions", "declarative", "pages", "declarative pages")
+OURS = ("functions", "aggregates", "pages", "aggregates pages")
 COLUMNS = 3
 BASE = "session_window"
 

@@ -12,9 +12,9 @@ from benchmarks.results import Figure, Result
 __all__ = ["LATENCY_TARGETS", "TARGETS", "Exponent", "Ratio", "Size", "Target", "exponent"]
 
 FUNCTIONS: Final = "functions"
-DECLARATIVE: Final = "declarative"
+AGGREGATES: Final = "aggregates"
 PAGES: Final = "pages"
-DECLARATIVE_PAGES: Final = "declarative pages"
+AGGREGATES_PAGES: Final = "aggregates pages"
 WINDOW: Final = ("session_window", "session_window, default store")
 """Spark's own operator on each of its stores: which one is the faster depends on the workload."""
 
@@ -115,13 +115,13 @@ def _both(
     workload: str,
     against: str | tuple[str, ...],
     functions: float,
-    declarative: float,
+    aggregates: float,
     *,
     goal: float | None = None,
     figure: Literal["seconds", "cpu_s"] = "seconds",
 ) -> Iterator[Target]:
     yield Ratio(workload, FUNCTIONS, against, functions, goal, figure)
-    yield Ratio(workload, DECLARATIVE, against, declarative, figure=figure)
+    yield Ratio(workload, AGGREGATES, against, aggregates, figure=figure)
 
 
 TARGETS: Final[Sequence[Target]] = (
@@ -129,18 +129,18 @@ TARGETS: Final[Sequence[Target]] = (
     *_both("small", WINDOW, 1.0, 0.95),
     *_both("dense", "java", 0.95, 0.75),
     *_both("dense", WINDOW, 0.4, 0.34),
-    Ratio("dense", DECLARATIVE, "floor", 1.15),
+    Ratio("dense", AGGREGATES, "floor", 1.15),
     *_both("small", "by hand", 1 / 18, 1 / 20),
     Ratio("keys", FUNCTIONS, "by hand", 1 / 60),
     Ratio("keys", FUNCTIONS, "transformWithState", 1 / 12),
     Ratio("sparse", PAGES, WINDOW, 0.85),
-    Ratio("sparse", DECLARATIVE_PAGES, WINDOW, 0.85),
+    Ratio("sparse", AGGREGATES_PAGES, WINDOW, 0.85),
     Size("sparse", PAGES, "checkpoint_bytes", 5e6),
-    Size("sparse", DECLARATIVE_PAGES, "checkpoint_bytes", 5e6),
+    Size("sparse", AGGREGATES_PAGES, "checkpoint_bytes", 5e6),
     *_both("batch", "SQL window functions", 0.8, 0.55),
-    Ratio("batch", DECLARATIVE, "DuckDB", 2.0),
-    Ratio("batch", "Sail, declarative", "DuckDB", 0.85),
-    Ratio("batch", "Sail, declarative", "DuckDB", 0.7, figure="cpu_s"),
+    Ratio("batch", AGGREGATES, "DuckDB", 2.0),
+    Ratio("batch", "Sail, aggregates", "DuckDB", 0.85),
+    Ratio("batch", "Sail, aggregates", "DuckDB", 0.7, figure="cpu_s"),
     Ratio("batch", "Sail, functions", "DuckDB", 2.0),
     *_both("long", WINDOW, 0.62, 0.55),
     *_both("huge groups", WINDOW, 1.0, 1.0),
@@ -149,12 +149,12 @@ TARGETS: Final[Sequence[Target]] = (
     *_both("nexmark-q11", WINDOW, 1.0, 0.75, figure="cpu_s"),
     *(
         Size("state", entrant, "state_bytes", 64)
-        for entrant in (FUNCTIONS, DECLARATIVE, PAGES, DECLARATIVE_PAGES)
+        for entrant in (FUNCTIONS, AGGREGATES, PAGES, AGGREGATES_PAGES)
     ),
     Exponent("growth-events", FUNCTIONS, 1.05),
-    Exponent("growth-events", DECLARATIVE, 1.05),
+    Exponent("growth-events", AGGREGATES, 1.05),
     Exponent("growth-open", PAGES, 0.3),
-    Exponent("growth-open", DECLARATIVE_PAGES, 0.3),
+    Exponent("growth-open", AGGREGATES_PAGES, 0.3),
 )
 
 LATENCY_TARGETS: Final[Mapping[tuple[int, str], float]] = {

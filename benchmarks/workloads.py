@@ -125,7 +125,7 @@ def _of_sizes(base: Workload, **sizes: tuple[int, ...]) -> list[Workload]:
     ]
 
 
-OURS: Final = ("functions", "declarative")
+OURS: Final = ("functions", "aggregates")
 SPARK: Final = ("session_window", "session_window, default store", "java")
 
 DENSE: Final = Workload(
@@ -138,7 +138,7 @@ DENSE: Final = Workload(
 SPARSE: Final = Workload(
     name="sparse",
     about="2,000,000 open sessions, and 1,000 events in a batch",
-    entrants=("pages", "declarative pages", *OURS, *SPARK),
+    entrants=("pages", "aggregates pages", *OURS, *SPARK),
     events=1_000,
     keys=2_000_000,
     opened=2_000_000,
@@ -150,10 +150,10 @@ BATCH: Final = Workload(
     name="batch",
     about="5,000,000 events, some 552,000 sessions, as a batch",
     entrants=(
-        "Sail, declarative",
+        "Sail, aggregates",
         "Sail, functions",
         *OURS,
-        "declarative, nothing set",
+        "aggregates, nothing set",
         "session_window",
         "SQL window functions",
         "DuckDB",
@@ -231,7 +231,7 @@ KEYS: Final = Workload(
 STATE: Final = Workload(
     name="state",
     about="bytes in the checkpoint for an open session, uncompressed: 1,000,000 are opened",
-    entrants=("functions", "declarative", "pages", "declarative pages", "session_window", "java"),
+    entrants=("functions", "aggregates", "pages", "aggregates pages", "session_window", "java"),
     events=1,
     keys=1,
     opened=1_000_000,
@@ -250,7 +250,7 @@ GROWTH_EVENTS: Final = Workload(
 GROWTH_OPEN: Final = Workload(
     name="growth-open",
     about="1, 2, 4 and 8 times 250,000 open sessions, and 1,000 events in a batch",
-    entrants=("pages", "declarative pages", "functions", "session_window"),
+    entrants=("pages", "aggregates pages", "functions", "session_window"),
     events=1_000,
     keys=250_000,
     opened=250_000,

@@ -101,7 +101,7 @@ FEW_USERS: Final = Row(
     "`session_window`",
 )
 BATCH: Final = Row(
-    "5,000,000 events as a batch on Spark, aggregates", "batch", "declarative", "DuckDB", "DuckDB"
+    "5,000,000 events as a batch on Spark, aggregates", "batch", "aggregates", "DuckDB", "DuckDB"
 )
 HEADING: Final = "| what | sessionkit | the other | so it takes |\n| --- | --- | --- | --- |\n"
 

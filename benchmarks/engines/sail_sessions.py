@@ -10,12 +10,12 @@ from pysail.spark import SparkConnectServer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from benchmarks.entrants.declarative import totals
+from benchmarks.entrants.aggregates import totals
 from benchmarks.entrants.functions import visits
 from benchmarks.workloads import WORKLOADS
 from sessionkit.spark import sessionize
 
-SPECS = {"declarative": totals, "functions": visits}
+SPECS = {"aggregates": totals, "functions": visits}
 
 
 def comparable(rows: DataFrame) -> DataFrame:

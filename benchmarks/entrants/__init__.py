@@ -5,13 +5,13 @@ from typing import Final
 
 from benchmarks.entrants.by_hand import BY_HAND
 from benchmarks.entrants.chained import CHAINED
-from benchmarks.entrants.declarative import DECLARATIVE, NOTHING_SET
+from benchmarks.entrants.aggregates import AGGREGATES, NOTHING_SET
 from benchmarks.entrants.engines import ENGINES
 from benchmarks.entrants.entrant import Entrant
 from benchmarks.entrants.floor import FLOOR
 from benchmarks.entrants.functions import FUNCTIONS
 from benchmarks.entrants.java import FLAT_MAP_GROUPS
-from benchmarks.entrants.pages import DECLARATIVE_PAGES, PAGES
+from benchmarks.entrants.pages import AGGREGATES_PAGES, PAGES
 from benchmarks.entrants.spark_sql import (
     SESSION_WINDOW,
     SESSION_WINDOW_DEFAULT_STORE,
@@ -25,10 +25,10 @@ ENTRANTS: Final[Mapping[str, Entrant]] = {
     entrant.name: entrant
     for entrant in (
         FUNCTIONS,
-        DECLARATIVE,
+        AGGREGATES,
         NOTHING_SET,
         PAGES,
-        DECLARATIVE_PAGES,
+        AGGREGATES_PAGES,
         CHAINED,
         SESSION_WINDOW,
         SESSION_WINDOW_DEFAULT_STORE,

@@ -20,10 +20,10 @@ ENGINES: Final = (
         environment="tables",
     ),
     Entrant(
-        name="Sail, declarative",
+        name="Sail, aggregates",
         about="sessionkit on Sail instead of Spark, aggregates instead of functions",
         script="sail_sessions.py",
-        logic="declarative",
+        logic="aggregates",
         environment="sail",
     ),
     Entrant(

@@ -38,7 +38,7 @@ class Entrant:
     about: str
     ways: Mapping[Task, Way] = attrs.field(factory=dict)
     script: str | None = None
-    logic: Literal["", "declarative", "functions"] = ""
+    logic: Literal["", "aggregates", "functions"] = ""
     reads: Literal["parquet", "csv"] = "parquet"
     environment: str | None = None
     settings: Mapping[str, str] = attrs.field(factory=dict)

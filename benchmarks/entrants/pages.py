@@ -4,14 +4,14 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from benchmarks.entrants.declarative import totals
+from benchmarks.entrants.aggregates import totals
 from benchmarks.entrants.entrant import Entrant
 from benchmarks.entrants.functions import visits
 from benchmarks.workloads import Workload
 from sessionkit import Storage
 from sessionkit.spark import sessionize
 
-__all__ = ["DECLARATIVE_PAGES", "PAGES"]
+__all__ = ["AGGREGATES_PAGES", "PAGES"]
 
 
 def sessions(events: DataFrame, workload: Workload) -> DataFrame:
@@ -26,13 +26,13 @@ def sessions_of_aggregates(events: DataFrame, workload: Workload) -> DataFrame:
 
 PAGES: Final = Entrant(
     name="pages",
-    about="sessionkit, plain functions, pages of state",
+    about='sessionkit, plain functions, `layout="pages"`',
     ways={"sessions": sessions},
     environment="protobuf",
 )
-DECLARATIVE_PAGES: Final = Entrant(
-    name="declarative pages",
-    about="sessionkit, aggregates, pages of state",
+AGGREGATES_PAGES: Final = Entrant(
+    name="aggregates pages",
+    about='sessionkit, aggregates, `layout="pages"`',
     ways={"sessions": sessions_of_aggregates},
     environment="protobuf",
 )

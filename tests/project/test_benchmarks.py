@@ -133,4 +133,4 @@ def test_the_page_of_the_site_is_the_summary_of_all_results() -> None:
     whole = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
     shown = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert shown == summary(whole)
-    assert "| dense | 1,000,000 events of 200,000 keys in a batch | declarative 1." in shown
+    assert "| dense | 1,000,000 events of 200,000 keys in a batch | aggregates 1." in shown

@@ -10,7 +10,7 @@ from benchmarks.workloads import Workload
 from sessionkit import SessionSpec, Storage, aggregates
 from sessionkit.spark import sessionize
 
-__all__ = ["DECLARATIVE", "NOTHING_SET", "totals"]
+__all__ = ["AGGREGATES", "NOTHING_SET", "totals"]
 
 
 def totals(workload: Workload, storage: Storage | None = None) -> SessionSpec[Any, Any, Any]:
@@ -50,14 +50,14 @@ def bids(events: DataFrame, workload: Workload) -> DataFrame:
     return sessionize(events, bids_of(workload))
 
 
-DECLARATIVE: Final = Entrant(
-    name="declarative",
+AGGREGATES: Final = Entrant(
+    name="aggregates",
     about="sessionkit, aggregates instead of functions",
     ways={"sessions": sessions, "bids": bids},
 )
 
 NOTHING_SET: Final = Entrant(
-    name="declarative, nothing set",
+    name="aggregates, nothing set",
     about="the same, with Spark's own settings for Arrow, sockets and partitions",
     ways={"sessions": sessions},
     settings={
