@@ -4,6 +4,7 @@ import json
 import os
 import re
 import sys
+from html import escape
 from importlib import import_module, metadata
 from inspect import isclass, isroutine
 from itertools import chain
@@ -11,12 +12,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from docutils.nodes import Node, image
+from docutils.nodes import Node, Text, image, meta, paragraph, reference
 from sphinx.application import Sphinx
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
+from scripts.fill_pages import is_released
+from scripts.site_text import ABOUT, first_words, list_of_pages, text_of_page
 from sessionkit.testing.drivers.driver import Driver
 
 project = "sessionkit"
@@ -47,14 +50,41 @@ napoleon_attr_annotations = False  # signatures have the types
 napoleon_numpy_docstring = False
 python_maximum_signature_line_length = 80
 
+SEARCH = Path(__file__).parent / "search.js"
+
 html_theme = "furo"
 html_title = f"sessionkit {release}"
 html_copy_source = False
 html_static_path = ["_static"]
-html_search_scorer = str(Path(__file__).parent / "search.js")
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
+html_search_scorer = str(SEARCH)
 html_css_files = ["pages.css", "versions.css"]
 html_js_files = [("pages.js", {"defer": "defer"}), ("versions.js", {"defer": "defer"})]
 
+GITHUB = os.environ.get("GITHUB_REPOSITORY")
+"""The owner and the name of the repository, where its own workflow builds the site."""
+OWNER, _, NAME = (GITHUB or "").partition("/")
+FOLDER = re.sub(r"^v(?=\d)", "", os.environ.get("GITHUB_REF_NAME", "main")).replace("/", "-")
+REPOSITORY = f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{GITHUB}"
+html_baseurl = f"https://{OWNER}.github.io/{NAME}/{FOLDER}/" if GITHUB else ""
+html_theme_options: dict[str, Any] = {}
+if GITHUB:
+    html_theme_options |= {
+        "source_repository": REPOSITORY, "source_branch": "main", "source_directory": "docs/",
+    }  # fmt: skip
+    html_theme_options["footer_icons"] = [
+        {"name": "Repository", "url": REPOSITORY, "html": "Repository", "class": "repository"}
+    ]
+if not is_released():
+    html_theme_options["announcement"] = (
+        "There's no release yet: in a checkout, run <code>pip install '.[sail]'</code>"
+    )
+
+WORDS = re.compile(r"^const MEANT = (\{.*?^\});", re.DOTALL | re.MULTILINE)
+MEANT: dict[str, list[str]] = json.loads(WORDS.findall(SEARCH.read_text("utf-8"))[0])
+"""The words of `search.js`, and the pages that are about them."""
+PREVIEW = "_images/report-light.png"
 LONGEST_VALUE = 400
 NOT_CALLED = {
     "Counts.declared",
@@ -126,6 +156,19 @@ class BothSchemes(SphinxTransform):
                 light["classes"].append("only-light")
                 dark["classes"].append("only-dark")
                 light.parent.insert(light.parent.index(light) + 1, dark)
+
+
+class Keywords(SphinxTransform):
+    """A page is found by each word that it's meant by, also where its text has another."""
+
+    default_priority = 500
+
+    def apply(self) -> None:
+        """Add the words, which the search indexes."""
+        self.env.note_dependency(SEARCH)
+        meant = [said for said, pages in MEANT.items() if self.env.docname in pages]
+        if words := {word for said in meant for word in said.split()}:
+            self.document.insert(0, meta(name="keywords", content=", ".join(sorted(words))))
 
 
 class PagesByPart(SphinxDirective):
@@ -264,6 +307,46 @@ def fold_sidebar(
         context["furo_navigation_tree"] = PART.sub(folded, tree)
 
 
+def name_by_titles(app: Sphinx, doctree: Node, name: str) -> None:
+    """Show the title of each page in the list of all pages."""
+    if name == "pages":
+        addresses = {app.builder.get_relative_uri(name, each): each for each in app.env.titles}
+        for link in doctree.findall(reference):
+            if page := addresses.get(link.get("refuri", "")):
+                link.children = [Text(app.env.titles[page].astext())]
+                link.children[0].parent = link
+
+
+def describe_page(
+    _app: Sphinx, name: str, _template: str, context: dict[str, Any], doctree: Node | None
+) -> None:
+    """Say in the head what the page is about, where its picture is, and its Markdown."""
+    if doctree is None:
+        return
+    start = next((each.astext() for each in doctree.findall(paragraph) if each.astext()), ABOUT)
+    about = ABOUT if name == "index" else first_words(start)
+    picture = html_baseurl + PREVIEW if html_baseurl else context["pathto"](PREVIEW, resource=True)
+    title = re.sub(r"<[^>]+>", "", context["title"])
+    tags = {"og:title": title, "og:description": about, "og:type": "article", "og:image": picture}
+    lines = [f'<meta name="description" content="{escape(about)}">']
+    lines += [f'<meta property="{key}" content="{escape(said)}">' for key, said in tags.items()]
+    text = context["pathto"](f"{name}.md", resource=True)
+    lines.append(f'<link rel="alternate" type="text/markdown" href="{text}">')
+    context["metatags"] = "\n".join([context.get("metatags", ""), *lines])
+
+
+def write_text(app: Sphinx, error: Exception | None) -> None:
+    """Write each page as Markdown next to its HTML, and `llms.txt`, which lists them."""
+    if error is None and app.builder.format == "html":
+        docs = Path(app.srcdir)
+        for name in app.env.found_docs:
+            path = app.outdir / f"{name}.md"
+            path.write_text(text_of_page(docs, name), "utf-8")
+        titles = {name: title.astext() for name, title in app.env.titles.items()}
+        listed = list_of_pages(docs, titles, app.env.found_docs)
+        (app.outdir / "llms.txt").write_text(listed, "utf-8")
+
+
 def list_versions(app: Sphinx, error: Exception | None) -> None:
     """Write which versions there are: this one, until it is published next to others."""
     if error is None and app.builder.format == "html":
@@ -286,11 +369,15 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("pages-by-part", PagesByPart)
     app.add_directive("public", PublicNames)
     app.add_transform(BothSchemes)
+    app.add_transform(Keywords)
     app.connect("autodoc-process-docstring", describe_data, priority=600)  # after napoleon
     app.connect("autodoc-process-docstring", mark_code, priority=400)  # before napoleon
     app.connect("autodoc-process-signature", shorten_defaults)
     app.connect("autodoc-skip-member", skip_what_nobody_calls)
+    app.connect("doctree-resolved", name_by_titles)
+    app.connect("html-page-context", describe_page)
     app.connect("html-page-context", fold_sidebar, priority=900)  # after furo
     app.connect("build-finished", list_versions)
     app.connect("build-finished", forward_old_addresses)
+    app.connect("build-finished", write_text)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

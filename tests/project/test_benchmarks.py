@@ -1,6 +1,5 @@
 """The parts of the benchmark that need no Spark: were they wrong, so would its figures be."""
 
-import re
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from benchmarks import bases, sequences
 from benchmarks.calls import CASES, prepared
-from benchmarks.earlier import Earlier
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
 from benchmarks.events import batch_of_events
