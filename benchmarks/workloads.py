@@ -212,7 +212,7 @@ TINY: Final = Workload(
 STEADY: Final = attrs.evolve(
     TINY,
     name="steady",
-    about="as tiny, once the JVM has compiled: the last 40 of 100 batches",
+    about="1,000 events of 500 keys, once the JVM has compiled: the last 40 of 100 batches",
     entrants=(*OURS, *SPARK),
     batches=100,
     warm_up=60,
@@ -294,7 +294,7 @@ ENGINES: Final = Workload(
 )
 NEXMARK: Final = Workload(
     name="nexmark-q11",
-    about="4,600,000 bids of 100,000 bidders in 12 batches, 46 a session on average, to Parquet",
+    about="query 11 of NEXMark: 4,600,000 bids of 100,000 bidders in 12 batches, to Parquet",
     entrants=(*OURS, *SPARK),
     # 50 events of the published generator have 46 bids: so it's at its default rate of 10,000
     # events a second, with as many active people as there.

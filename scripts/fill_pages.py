@@ -19,6 +19,7 @@ import attrs
 
 from benchmarks.earlier import Earlier
 from benchmarks.report import SMALL_RATIO
+from benchmarks.workloads import WORKLOADS
 
 __all__ = ["RECORDED", "filled", "is_released", "main", "pages"]
 
@@ -103,6 +104,14 @@ FEW_USERS: Final = Row(
 BATCH: Final = Row(
     "5,000,000 events as a batch on Spark, aggregates", "batch", "aggregates", "DuckDB", "DuckDB"
 )
+OURS: Final = ("functions", "aggregates")
+ALL_OF_OURS: Final = (*OURS, "pages", "aggregates pages")
+NEAR: Final = 1.02
+NAMES: Final = {
+    "java": "`flatMapGroupsWithState` in Java",
+    "session_window": "`session_window`",
+    "session_window, default store": "`session_window`",
+}
 HEADING: Final = "| what | sessionkit | the other | so it takes |\n| --- | --- | --- | --- |\n"
 
 
@@ -162,9 +171,39 @@ def speed(rows: Sequence[Row | None]) -> str:
     return f"{HEADING}{''.join(line(row, seconds) if row else on_sail() for row in rows)}\n"
 
 
+def batch_on_sail() -> str:
+    """Return the recorded multiples of DuckDB's time, the fastest first."""
+    shapes = recorded()["batch on Sail"]["multiples"]
+    lines = [("", *(f"of {shape}" for shape in shapes)), ("---",) * (1 + len(shapes))]
+    lines += [
+        (who, *(f"{each[who]:.2g}" for each in shapes.values()))
+        for who in min(shapes.values(), key=len)
+    ]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + "\n"
+
+
+def losses() -> str:
+    """Return each workload in which another is faster than functions or aggregates."""
+    lines = ["| where | functions | aggregates | the other |", "| --- | --- | --- | --- |"]
+    seconds = results()
+    for name, workload in WORKLOADS.items():
+        ours = {who: s for who, s in seconds.get(name, {}).items() if who in OURS}
+        others = {who: s for who, s in seconds.get(name, {}).items() if who not in ALL_OF_OURS}
+        if name != workload.family or not ours or not others:
+            continue
+        best = min(others, key=lambda who: others[who])
+        if max(ours.values()) > NEAR * others[best]:
+            shown = " | ".join(f"{ours[who]:.3g} s" if who in ours else "" for who in OURS)
+            other = NAMES.get(best, best)
+            lines.append(f"| {workload.about} | {shown} | {other}: {others[best]:.3g} s |")
+    return "\n".join([*lines, "", ""])
+
+
 FILLS: Final[Mapping[str, Callable[[], str]]] = {
     "install": lambda: install(released=is_released()),
     "speed": partial(speed, (DENSE, BY_HAND, OPEN, None, BATCH, STEADY, NEXMARK, FEW_USERS)),
+    "where we lose": losses,
+    "batch on Sail": batch_on_sail,
     "speed in short": partial(speed, (DENSE, None, FEW_USERS)),
 }
 

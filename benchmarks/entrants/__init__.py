@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
+from benchmarks.entrants.aggregates import AGGREGATES, NOTHING_SET
 from benchmarks.entrants.by_hand import BY_HAND
 from benchmarks.entrants.chained import CHAINED
-from benchmarks.entrants.aggregates import AGGREGATES, NOTHING_SET
 from benchmarks.entrants.engines import ENGINES
 from benchmarks.entrants.entrant import Entrant
 from benchmarks.entrants.floor import FLOOR
