@@ -129,3 +129,22 @@ def test_a_table_has_one_place() -> None:
     assert Delta("late").place == Delta("spark_catalog.default.`Late`").place
     assert Delta("/tables/late").place == Delta(Path("/tables/late")).place
     assert Delta("web.late").place != Delta("app.late").place
+
+
+@pytest.mark.cell("delta")
+def test_the_program_that_a_scheduler_starts_each_day(spark: SparkSession, tmp_path: Path) -> None:
+    """A visit over midnight is one row, and a third run without files adds none; cat's is open."""
+    from examples.programs.parquet_to_delta import run  # noqa: PLC0415 - it needs delta-spark
+
+    views, table, checkpoint = (str(tmp_path / name) for name in ("views", "visits", "checkpoint"))
+    monday = [("ann", "2026-03-02 23:50:00", "/shoes"), ("bob", "2026-03-02 10:10:00", "/hats")]
+    tuesday = [("ann", "2026-03-03 00:10:00", "/thanks"), ("cat", "2026-03-03 10:00:00", "/shoes")]
+    for day in (monday, tuesday, []):
+        if day:
+            rows = spark.createDataFrame(day, "user string, at string, page string")
+            frame = rows.selectExpr("user", "timestamp(at || 'Z') AS ts", "page")
+            frame.coalesce(1).write.mode("append").parquet(views)
+        run(spark, views, table, checkpoint)
+
+    expected = [("ann", 2, "/shoes", "/thanks"), ("bob", 1, "/hats", "/hats")]
+    assert expected == found(spark, table, "user", "pages", "landing", "exit")

@@ -20,12 +20,6 @@ from tests.support.pages import ROOT
 
 PROGRAMS = ROOT / "examples" / "programs"
 NO_SPARK = "raise ModuleNotFoundError('there is no pyspark here', name='pyspark')"
-VIEWS = (
-    ("ann", "2026-03-02 23:50:00", "/shoes"),
-    ("bob", "2026-03-02 10:10:00", "/hats"),
-    ("ann", "2026-03-03 00:10:00", "/thanks"),
-    ("cat", "2026-03-03 10:00:00", "/shoes"),
-)
 
 
 def test_the_workflow_tests_a_spec_where_neither_spark_nor_java_is(tmp_path: Path) -> None:
@@ -49,25 +43,6 @@ def test_the_workflow_tests_a_spec_where_neither_spark_nor_java_is(tmp_path: Pat
 
     assert install == f"python -m pip install {project['name']} pytest"
     assert "1 passed" in done.stdout, done.stdout
-
-
-@pytest.mark.cell("delta")
-@pytest.mark.nightly
-def test_parquet_to_delta_daily(spark: SparkSession, tmp_path: Path) -> None:
-    """A visit over midnight is one row, after two runs as after three; cat's is still open."""
-    from examples.programs.parquet_to_delta import run  # noqa: PLC0415 - it needs delta-spark
-
-    views, table, checkpoint = (str(tmp_path / name) for name in ("views", "visits", "checkpoint"))
-    for day in (VIEWS[:2], VIEWS[2:], ()):
-        if day:
-            rows = spark.createDataFrame(list(day), "user string, at string, page string")
-            frame = rows.selectExpr("user", "timestamp(at || ' UTC') AS ts", "page")
-            frame.coalesce(1).write.mode("append").parquet(views)
-        run(spark, views, table, checkpoint)
-    found = spark.read.format("delta").load(table).select("user", "pages", "landing", "exit")
-
-    expected = [("ann", 2, "/shoes", "/thanks"), ("bob", 1, "/hats", "/hats")]
-    assert expected == sorted(tuple(row) for row in found.collect())
 
 
 @pytest.fixture(name="kafka", scope="module")

@@ -1,6 +1,8 @@
-"""What a reader runs without Java: README's first example, the page, apps and a notebook."""
+"""What a reader runs without Java: README, the page, a program, apps and a notebook."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,13 +16,36 @@ from sessionkit.spark._sail import WORKERS
 from tests.support.pages import NOT_RUN, ROOT, run_blocks
 from tests.support.spark_settings import changed
 
+NEEDS_JAVA = re.compile(
+    r"^```python\n# needs Spark and Java.*?^```\n(?:\n```text\n.*?^```\n)?",
+    re.DOTALL | re.MULTILINE,
+)
 
-def test_the_first_example_of_the_readme(spark: SparkSession) -> None:
-    """It prints the same table as on Spark, for a program that asks for any session."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    first = text[: text.index("## Your own logic")]
 
-    assert "visits" in run_blocks(ROOT / "README.md", first)
+def test_the_readme(spark: SparkSession) -> None:
+    """It prints the same as on Spark, for a program that asks for any session; but its streams."""
+    text = NEEDS_JAVA.sub("", (ROOT / "README.md").read_text(encoding="utf-8"))
+
+    assert {"visits", "plain", "found"} <= set(run_blocks(ROOT / "README.md", text))
+
+
+def test_the_program_from_csv_to_csv(tmp_path: Path) -> None:
+    """In fifteen lines, empty ones left out, it starts Sail, and writes one file."""
+    program = ROOT / "examples" / "programs" / "csv_to_csv.py"
+    rows = ["user,ts,page", "ann,2026-03-02 10:00:00,/", "ann,2026-03-02 10:20:00,/cart"]
+    (tmp_path / "views.csv").write_text("\n".join([*rows, ""]), "utf-8")
+    command = [sys.executable, str(program), "views.csv", "visits.csv"]
+    path = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=path, capture_output=True, text=True, check=False
+    )
+    lines = program.read_text("utf-8").splitlines()
+
+    assert 0 == done.returncode, done.stderr[-2000:]
+    _, visit = (tmp_path / "visits.csv").read_text("utf-8").splitlines()
+    assert visit.startswith("ann,")
+    assert visit.endswith(",2,/,/cart")
+    assert len([line for line in lines if line]) <= 15
 
 
 def test_the_page(spark: SparkSession) -> None:
