@@ -165,7 +165,8 @@ def summary(results_page: str) -> str:
         found = [cells for cells in lines if len(cells) == len(HEADING) and cells[0] in ENTRANTS]
         if found and name == workload.family:
             rows.append((name, workload.about, "; ".join(f"{who} {s}" for who, s, *_ in found)))
-    return "\n".join([f"{SUMMARY}{_markdown(rows, words=3)}", whole.section(WHO).lstrip("\n")])
+    shown = [name for name in ENTRANTS if any(f"{name} " in cells[2] for cells in rows)]
+    return f"{SUMMARY}{_markdown(rows, words=3)}{SECTION}{WHO}\n\n{_entrants(shown)}"
 
 
 def _section(result: Result) -> str:

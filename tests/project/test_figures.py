@@ -39,7 +39,7 @@ def unrecorded(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", READ, ids=name_of)
 def test_a_figure_of_a_page_is_of_a_recorded_run(page: Path) -> None:
     """`benchmarks/recorded.json` says how each was measured, `benchmarks/RESULTS.md` has others."""
-    assert [] == [*unrecorded(page.read_text("utf-8"))]
+    assert [] == [*unrecorded(page.read_text("utf-8"))], "record them, and how they were measured"
 
 
 @pytest.mark.parametrize("address", PUBLIC)
