@@ -77,9 +77,12 @@ def list_of_pages(docs: Path, titles: Mapping[str, str], others: Iterable[str]) 
         lines += [f"## {caption}", ""]
         for row in table.splitlines():
             about = row.rpartition(" | ")[2].removesuffix(" |")
-            links = [name for _, name in LISTED.findall(row.rpartition(" | ")[0] or row)]
-            says = f": {LISTED.sub(lambda link: link[1], about)}" if len(links) == 1 else ""
-            lines += [f"- [{titles[name]}]({name}.md){says}" for name in links]
+            links = [name for _, name in LISTED.findall(row)]
+            is_alone = len(LISTED.findall(row.rpartition(" | ")[0])) == 1
+            says = f": {LISTED.sub(lambda link: link[1], about)}" if is_alone else ""
+            for name in links:
+                lines.append(f"- [{titles[name]}]({name}.md){says}")
+                says = ""
             listed |= {*links}
         lines.append("")
     rest = sorted(name for name in others if name not in listed)
