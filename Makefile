@@ -131,6 +131,7 @@ soak: setup
 
 # Sphinx keeps what it has read, so the second build takes seconds.
 docs: setup
+	$(BIN)/python -m scripts.fill_pages
 	$(BIN)/python -m scripts.draw_pictures
 	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --doctree-dir .sphinx docs site
 	@echo "open site/index.html"
@@ -145,6 +146,7 @@ demo: setup
 bench: setup
 	@$(RUN) -m benchmarks
 	@$(RUN) -m benchmarks report
+	@$(RUN) -m scripts.fill_pages
 
 release-check: setup
 	@$(RUN) scripts/release_check.py $(if $(TAG),--tag "$(TAG)")
