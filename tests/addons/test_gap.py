@@ -395,6 +395,7 @@ def test_what_is_known_of_real_sets(spark: SparkSession) -> None:
     _, of_server = gaps_of_set(spark, "server")
     assert of_server.suggested is not None
     assert MINUTE <= of_server.suggested < 60 * MINUTE
+    assert says(of_server.advice(), "Look at the times first: no pause is between 1 minute and")
 
 
 def test_no_valley_is_said(spark: SparkSession) -> None:
@@ -425,6 +426,20 @@ def _visits(spark: SparkSession) -> DataFrame:
     )
     times = 1_700_000_000_000_000 + (np.cumsum(spans) * 1e6 / 10).astype(np.int64)
     return frame_of(spark, table_of([f"user{key}" for key in keys], times))
+
+
+def test_times_without_their_minutes_are_doubted(spark: SparkSession) -> None:
+    """Each event is in the first minute of an hour, so no pause is from a minute to an hour."""
+    draw = np.random.default_rng(1)
+    hours, seconds = draw.integers(0, 100, 3_000), draw.integers(0, 60, 3_000)
+    keys = [f"user{key}" for key in draw.integers(0, 60, 3_000)]
+    times = 1_700_000_000_000_000 + (hours * 3_600 + seconds) * 1_000_000
+    found = gaps(frame_of(spark, table_of(keys, times)), keys="k", event_time="ts")
+
+    assert found.suggested is not None
+    start = "Look at the times first: no pause is between 1 minute and"
+    assert found.advice().startswith(start)
+    assert says(found.advice(), "have lost digits", "It's sure")
 
 
 def test_a_picture_shows_the_valley(visits: DataFrame) -> None:

@@ -149,9 +149,29 @@ class Gaps:
             )
         sure = "It's sure" if self.agreeing >= SURE else "It isn't sure"
         return (
-            f"{text} {sure}: {self.agreeing} of {FOLDS} groups of keys, each by itself, have a "
-            f"valley there. {rest}"
+            f"{self._doubt()}{text} {sure}: {self.agreeing} of {FOLDS} groups of keys, each by "
+            f"itself, have a valley there. {rest}"
         )
+
+    def _doubt(self) -> str:
+        """Return what to look at first, if a stretch of the valley has no pause at all."""
+        empty = list[timedelta]()
+        for row in self.rows:
+            is_next = not empty or row.gap <= 2 * empty[-1]
+            if is_next and row.with_twice == row.sessions and self._is_in_valley(row.gap):
+                empty.append(row.gap)
+        if not empty:
+            return ""
+        low, high = map(duration_text, (empty[0], 2 * empty[-1]))
+        return (
+            f"Look at the times first: no pause is between {low} and {high}, and people pause for "
+            "any time. So the times may be made up, or have lost digits, such as their minutes. "
+            "Then the rest doesn't count. "
+        )
+
+    def _is_in_valley(self, gap: timedelta) -> bool:
+        """Return whether a gap and twice the gap are in the valley."""
+        return self.valley is not None and self.valley[0] <= gap <= self.valley[1] / 2
 
     def limits(
         self,
@@ -201,7 +221,7 @@ class Gaps:
             lines.append(
                 f"{duration_text(row.gap):>12}  {row.sessions:>13,}  {row.events_each:>11.2f}  "
                 f"{row.single / row.sessions:>12.1%}  {_short(row.median):>17}  "
-                f"{-row.lost_with_twice:>+13.1%}  {row.more_with_half:>+8.1%}"
+                f"{0 - row.lost_with_twice:>+13.1%}  {row.more_with_half:>+8.1%}"
                 f"{'  <- suggested' if marked else ''}"
             )
         counted = f"{self.events:,} events of {self.keys:,} keys"
