@@ -4,26 +4,30 @@ The verdict on each event of a micro-batch: it counts, or it doesn't, and why.
 The events of a key are judged in the order of time, then of the sequence if there is one, then of
 their content. The first line of this table that holds is the verdict on an event:
 
-    quarantined   its class refuses it, or its gap isn't valid; or it has failed, where a function
-                  of the event alone raises
+    quarantined   its class refuses it, or its gap isn't valid, whatever `on_error` says
+    failed        a function of the event alone raises, for its gap or a rule
     late          its own window is over, under `judged_by="event"`. One that extends no session is
                   late behind the watermark, unless a session is open at its time. (Under
-                  `order="event_time"`, it's at or before the watermark when it comes, and is told
-                  before the others wait: see `told_in_order`)
-    duplicate     an event before it with its id counts, or one of an earlier micro-batch whose id
-                  isn't forgotten yet
+                  `order="event_time"`, it's at or before the watermark when it comes; the others
+                  wait until the watermark reaches them: see `told_in_order`)
+    duplicate     an event before it with its id counts, or did in an earlier micro-batch. An id is
+                  known until the watermark reaches the end of its session plus
+                  `drop_duplicates_for`, without which there are no duplicates
     outside       no session is open at its time, and it may not open one. It's late instead if a
                   session of this event alone would be over
     late          its session, with all its events, is over, under `judged_by="session"`
-    failed        a function fails over it, under `on_error="reject"`; or, in a session whose state
-                  can't be stored in the end, it leaves such a state
+    failed        a function fails over it, under `on_error="reject"`: with `merge`, that's over all
+                  new events that reach up to the open session, with `state_gap` over the last one
+                  of the instant. Or it leaves a state that can't be stored, in a session whose
+                  state can't be stored at the end of the micro-batch
     processed     otherwise: it counts
 
 While an event has no verdict yet, those after it are judged as if it counts. Once it has one, they
-are judged again as if it had never come.
+are judged again as if it had never come; only events that have failed, or are late with their
+session, stay so.
 
 An instant is the events of a key at one time, or with a sequence at one time and number of it. They
-are judged together: without duplicates, all are in one session, or all are outside.
+are judged together: but for those with another verdict, all are in one session, or all are outside.
 
 Nearly always nothing is in dispute, and all keys are judged at once, by their times. What is in
 dispute is walked, one instant of a key after the other: by times and rules alone (`walk`), or with
