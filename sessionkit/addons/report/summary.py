@@ -115,6 +115,9 @@ def _time(engine: Engine) -> tuple[Days, int, list[str]]:
         "GROUP BY day ORDER BY day"
     )
     days = [row for row in found if row["day"] is not None]
+    if not days and found:
+        text = f"{_sessions(sum(row['n'] for row in found))} no session_start, so no day to be on"
+        raise SchemaError(text, "look at what changes this column after sessionkit has written it")
     if not days:
         text = "there is no session in the rows"
         raise SchemaError(text, "wait until the query has written some")

@@ -224,6 +224,15 @@ def test_rows_without_sessions_are_refused() -> None:
         summary_of(table, Columns())
 
 
+def test_sessions_without_a_start_are_refused() -> None:
+    """There are sessions, so waiting for some would be no help."""
+    table = table_of(visits(3))
+    place = table.column_names.index("session_start")
+    none = pa.nulls(table.num_rows, table.schema.field(place).type)
+    with pytest.raises(SchemaError, match=r"\d+ sessions have no session_start"):
+        summary_of(table.set_column(place, "session_start", none), Columns())
+
+
 def test_names_are_no_part_of_a_query() -> None:
     """A column with quotes in its name is a column."""
     odd = 'it\'s "odd" `here`'
