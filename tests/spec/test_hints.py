@@ -905,6 +905,7 @@ def one(wrong: Callable[[], Any], hint: str, right: Callable[[], Any]) -> Case:
 
 
 NUMBER: Any = 3
+NOTHING: Any = None
 OF_AGGREGATES = [
     one(
         lambda: agg.percentile(NUMBER, 0.5),
@@ -978,6 +979,31 @@ OF_AGGREGATES = [
         lambda: agg.funnel({"viewed": NUMBER}),
         'write funnel({"viewed": ',
         lambda: agg.funnel({"viewed": HAS_PAGE, "bought": "is_last"}),
+    ),
+    one(
+        lambda: agg.funnel_next(agg.sum("number"), "page"),
+        'write funnel_next(funnel(["is_view", "is_sale"]), "page")',
+        lambda: agg.funnel_next(agg.funnel(["is_last"]), "page"),
+    ),
+    one(
+        lambda: agg.funnel_next(agg.funnel(["is_last"]), NOTHING),
+        'write funnel_next(funnel, "page")',
+        lambda: agg.funnel_next(agg.funnel(["is_last"]), "page"),
+    ),
+    one(
+        lambda: agg.funnel_next(agg.funnel(["is_last"]), "page", where=NUMBER),
+        "write where=pc.field",
+        lambda: agg.funnel_next(agg.funnel(["is_last"]), "page", where=HAS_PAGE),
+    ),
+    one(
+        lambda: agg.time_between(NUMBER, HAS_PAGE),
+        "write opened=pc.field",
+        lambda: agg.time_between("is_last", HAS_PAGE),
+    ),
+    one(
+        lambda: agg.reached_within(0, "10 minutes"),
+        'write reached_within(5, "10 minutes")',
+        lambda: agg.reached_within(5, "10 minutes"),
     ),
     one(
         lambda: agg.funnel(["is_last"], not_between=NUMBER),
