@@ -98,7 +98,7 @@ def test_a_session_without_a_start_is_counted_as_such() -> None:
 
     assert 8 == total(found, "sessions")
     assert found["notes"][0].startswith("2 sessions have no session_start")
-    with pytest.raises(SchemaError, match="there is no session"):
+    with pytest.raises(SchemaError, match="1 session has no session_start"):
         summary_of(rows_of({"session_start": None}, count=1))
 
 
