@@ -84,25 +84,24 @@ def fold_by_functions(functions: SessionFold, plan: Plan) -> Folded:
         new_states = iter(states)
         pairs = zip(known, plan.active.tolist(), strict=True)
         states = [next(new_states) if state is None else state for state, has in pairs if has]
-    if not failed:
-        with suppress(StateValueError):
-            return Folded(plan.encoded(states))
+    return _encoded(plan, states, chosen, failed)
+
+
+def _encoded(plan: Plan, states: list[Any], chosen: Mask, failed: Sequence[int]) -> Folded:
+    """Return the columns of the states, or which sessions have failed or left what doesn't fit."""
     failing = np.zeros(len(chosen), np.bool_)
-    failing[np.flatnonzero(chosen)[failed]] = True
-    return _failing(plan, states, failing, may_fail=bool(chosen.any()))
-
-
-def _failing(plan: Plan, states: list[Any], failing: Mask, *, may_fail: bool) -> Folded:
-    """Return which sessions have failed, or left states that don't fit their fields."""
     try:
-        plan.encoded([state for state in states if state is not None])
+        columns = plan.encoded([one for one in states if one is not None] if failed else states)
     except StateValueError:
-        if not failing.any() and (plan.spec.on_error == "raise" or not may_fail):
+        if not failed and (plan.spec.on_error == "raise" or not chosen.any()):
             raise
         # All states are encoded at once, which doesn't say which of them don't fit.
         misfit = codec_of(plan.spec.state).misfit
-        misfits = [state is not None and misfit(state) is not None for state in states]
-        failing[plan.active] |= np.array(misfits, np.bool_)
+        failing[plan.active] = [one is not None and misfit(one) is not None for one in states]
+    else:
+        if not failed:
+            return Folded(columns)
+    failing[np.flatnonzero(chosen)[failed]] = True
     return Folded(failing=failing, objects=states)
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sessionkit._arrays import lists_of, micros, places_in, whole
-from sessionkit._engine.rows.objects import build_events, conditions_met, decode_keys, decode_states
+from sessionkit._engine.rows.objects import conditions_met, decode_keys, decode_states
 from sessionkit._engine.rows.order import in_total_order
 from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.sessions.by_functions import finish_by_functions, fold_by_functions
@@ -77,19 +77,6 @@ def states_of(spec: AnySessionSpec, sessions: pa.Table) -> list[Any]:
     if not sessions.num_rows:
         return []
     return codec_of(spec.result).decode(results_by_aggregates(spec, sessions))
-
-
-def refused_first(spec: AnySessionSpec, late: SideOutput) -> list[SideOutput]:
-    """Quarantine late events that their class refuses, where the fold builds objects."""
-    refused = build_events(spec, late.rows)[1] if isinstance(spec.logic, Functions) else {}
-    if not refused:
-        return [late]
-    left = [row for row in range(late.rows.num_rows) if row not in refused]
-    reasons = [late.reasons[row] for row in left]
-    return [
-        *SideOutput.with_reasons("quarantined", refused, late.rows),
-        SideOutput(late.kind, reasons, late.rows.take(pa.array(left, pa.int64()))),
-    ]
 
 
 COLUMN = f"state.{HELD}"

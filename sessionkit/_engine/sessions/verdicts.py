@@ -53,7 +53,6 @@ from sessionkit._engine.rows.tables import SideOutput
 from sessionkit._engine.sessions.careful_fold import careful_folds
 from sessionkit._engine.sessions.cutting import NO_ID, CurrentSession, Intervals, closed, numbered
 from sessionkit._engine.sessions.folding_walk import FoldingWalk
-from sessionkit._engine.sessions.folds import refused_first
 from sessionkit._engine.sessions.plan import (
     Folded,
     Horizon,
@@ -69,6 +68,7 @@ from sessionkit._engine.sessions.program import Program
 from sessionkit._engine.sessions.walk import STORED, LateEvents, Verdict, Walk
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.logic import Functions
+from sessionkit.spec.session import AnySessionSpec
 
 LATE_EVENT: Final = "its own window is over: event time + gap is at or before the watermark"
 LATE_DAY: Final = (
@@ -140,10 +140,16 @@ def told_in_order(program: Program, told: SideOutput) -> list[SideOutput]:
     if told.kind != "late":
         return [told]
     events, rejected = _windowed(program, told.rows)
-    rows, why = events.table, told.reasons[0] or ""
-    for part in SideOutput.chosen("late", why, rows, np.ones(rows.num_rows, np.bool_)):
-        rejected += refused_first(program.spec, part)
-    return rejected
+    return rejected + _late(program.spec, told.reasons[0] or "", events.table)
+
+
+def _late(spec: AnySessionSpec, why: str, rows: pa.Table) -> list[SideOutput]:
+    """Return events as late, but for those that their class refuses, where it's asked."""
+    refused = build_events(spec, rows)[1] if isinstance(spec.logic, Functions) else {}
+    accepted = np.ones(rows.num_rows, np.bool_)
+    accepted[[*refused]] = False
+    late = SideOutput.chosen("late", why, rows, accepted)
+    return SideOutput.with_reasons("quarantined", refused, rows) + late
 
 
 def _read(
@@ -160,8 +166,7 @@ def _read(
     if are_late.any():
         why = LATE_EVENT if program.cuts.rules.midnight is None else LATE_DAY
         why = _why_late(program, why)
-        for part in SideOutput.chosen("late", why, events.table, are_late):
-            rejected += refused_first(program.spec, part)
+        rejected += _late(program.spec, why, events.table.filter(pa.array(are_late)))
         events = events.only(~are_late)
     return events, rejected
 
