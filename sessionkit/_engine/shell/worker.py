@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sessionkit._arrays import Mask, concat
+from sessionkit._arrays import Mask, concat, split
 from sessionkit._engine.boundaries import (
     MILLISECOND_US,
     processing_timer_ms,
@@ -239,7 +239,7 @@ class Worker:
                 of_key = [_of_key(spec, each, error.key) for each in (events, memory.buffered)]
                 if spec.on_error == "raise" or not any(mask.any() for mask in of_key):
                     raise
-                (events, new), (waiting, old) = map(_parted, (events, memory.buffered), of_key)
+                (new, events), (old, waiting) = map(split, (events, memory.buffered), of_key)
                 parts = (rows for rows in (new, old) if rows.num_rows)
                 failed += [
                     SideOutput("failed", [str(error)] * rows.num_rows, rows) for rows in parts
@@ -380,11 +380,6 @@ class Worker:
 def _of_key(spec: AnySpec, rows: pa.Table, key: Any) -> Mask:
     """Mark the rows of a key; none of None."""
     return np.array([each == key for each in decode_keys(spec, rows)], np.bool_)
-
-
-def _parted(rows: pa.Table, mask: Mask) -> tuple[pa.Table, pa.Table]:
-    """Return the rows that aren't masked, and those that are."""
-    return rows.filter(pa.array(~mask)), rows.filter(pa.array(mask))
 
 
 def _arm(

@@ -76,7 +76,8 @@ class Tally:
                 parts.append(batch["part"])
         if sum(map(len, keys)):
             of_key = dictionary_of(keys)
-            folds = (of_key.dictionary.to_numpy().view(np.uint64) >> np.uint64(20)) % FOLDS
+            hashes = of_key.dictionary.to_numpy().view(np.uint64)
+            folds = ((hashes >> np.uint64(20)) % FOLDS).astype(np.uint8)
             parts_of_keys = self._parts_of_keys(of_key, parts)
             at = pa.chunked_array(times).to_numpy()
             times.clear()
@@ -84,10 +85,10 @@ class Tally:
             del of_key
             # What came in is forgotten, and Arrow would keep its memory.
             pa.default_memory_pool().release_unused()
-            self._count(TOTAL, codes, at, folds.astype(np.uint8), rows)
+            self._count(TOTAL, codes, at, folds, rows)
             for name, is_in_part in parts_of_keys.items():
                 is_in = is_in_part[codes]
-                self._count(name, codes[is_in], at[is_in], folds.astype(np.uint8), rows)
+                self._count(name, codes[is_in], at[is_in], folds, rows)
         yield rows.batch()
 
     def _parts_of_keys(
