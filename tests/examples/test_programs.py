@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from examples import embedded_postgres as server
 from sessionkit.addons.sources import KafkaTopics
-from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
+from tests.support.kafka import Kafka, reached_kafka
 from tests.support.pages import ROOT
 
 PROGRAMS = ROOT / "examples" / "programs"
@@ -48,12 +48,8 @@ def test_the_workflow_tests_a_spec_where_neither_spark_nor_java_is(tmp_path: Pat
 @pytest.fixture(name="kafka", scope="module")
 def run_kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker that the session of the tests reaches; skipped where none can be had."""
-    try:
-        with running_kafka(tmp_path_factory.mktemp("kafka"), spark.version) as broker:
-            broker.connect(spark)
-            yield broker
-    except KafkaMissingError as error:
-        pytest.skip(f"not run: {error}")
+    with reached_kafka(spark, tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.mark.nightly

@@ -55,6 +55,7 @@ from tests.support.every_type import (
     expected_single,
     shown,
 )
+from tests.support.fragile_specs import Fragile, Page, fragile
 from tests.support.spark_settings import changed
 
 NOON = datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -127,12 +128,6 @@ PRESETS = {
     "amplitude": presets.amplitude("mobile"),
     "cut": SessionRules("1 hour", max_duration="2 hours", midnight="America/New_York"),
 }
-
-
-@attrs.frozen
-class Page:
-    page: str
-    n: int
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -311,31 +306,6 @@ def test_rows_are_written_and_reported(frame: DataFrame, tmp_path: Path) -> None
     assert 200 == sum(written["pages"].to_pylist())
     assert (tmp_path / "frame.html").stat().st_size > 10_000
     assert (tmp_path / "files.html").stat().st_size > 10_000
-
-
-@attrs.define
-class Fragile:
-    pages: int = 0
-
-    def update(self, view: Page) -> None:
-        if view.page == "/thanks":
-            message = "no thanks"
-            raise ValueError(message)
-        self.pages += 1
-
-    def merge(self, other: "Fragile") -> None:
-        self.pages += other.pages
-
-
-def fragile(**options: Any) -> SessionSpec[Any, Any, Any]:
-    return SessionSpec.of(
-        Fragile,
-        keys={"user": str},
-        event_time="ts",
-        gap="30 minutes",
-        watermark_delay="1 hour",
-        **options,
-    )
 
 
 def test_a_function_that_raises_says_where(frame: DataFrame) -> None:

@@ -32,6 +32,7 @@ from sessionkit.spark import apply_with_state, sessionize
 from sessionkit.spark._sail import WORKERS
 from sessionkit.spark.jobs.processes import FEWEST_EVENTS, in_processes
 from tests.support.batches import frame_of, told_by_driver, told_by_engine
+from tests.support.fragile_specs import Page, fragile
 from tests.support.pages import ROOT
 from tests.support.spark_settings import changed
 
@@ -42,22 +43,16 @@ SCHEMA = pa.schema(
 
 
 def rows(number: int = 100) -> list[dict[str, Any]]:
-    """Make views of five users; every tenth asks for trouble."""
+    """Make views of five users; every tenth makes a fragile one fail."""
     return [
         {
             "user": "abcde"[n % 5],
             "ts": NOON + n * n * timedelta(seconds=20),
-            "page": "/trouble" if n % 10 == 1 else "/",
+            "page": "/thanks" if n % 10 == 1 else "/",
             "n": n,
         }
         for n in range(number)
     ]
-
-
-@attrs.frozen
-class Page:
-    page: str
-    n: int
 
 
 @attrs.define
@@ -97,31 +92,6 @@ def merge(left: Doer, right: Doer) -> Doer:
 
 def finish(session: Any, doer: Doer) -> Deed:
     return Deed(doer.process, doer.pages)
-
-
-@attrs.define
-class Fragile:
-    pages: int = 0
-
-    def update(self, view: Page) -> None:
-        if view.page == "/trouble":
-            message = "no thanks"
-            raise ValueError(message)
-        self.pages += 1
-
-    def merge(self, other: "Fragile") -> None:
-        self.pages += other.pages
-
-
-def fragile(**options: Any) -> SessionSpec[Any, Any, Any]:
-    return SessionSpec.of(
-        Fragile,
-        keys={"user": str},
-        event_time="ts",
-        gap="30 minutes",
-        watermark_delay="1 hour",
-        **options,
-    )
 
 
 def total(key: object, events: list[Page], state: KeyState[Any], times: KeyTimes) -> Page:

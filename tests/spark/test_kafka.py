@@ -24,7 +24,7 @@ from sessionkit.spark._seeds import Seed
 from sessionkit.spark.query import start_query
 from sessionkit.spark.sinks import values as sinks
 from tests.support import borders
-from tests.support.kafka import Kafka, KafkaMissingError, running_kafka
+from tests.support.kafka import Kafka, reached_kafka
 from tests.support.queries import Events
 from tests.support.session_specs import collecting
 from tests.support.streams import FileStream
@@ -41,12 +41,8 @@ READINGS = pa.schema(
 @pytest.fixture(scope="module")
 def kafka(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
     """A broker, and a session that can reach it; tests are skipped where none can be had."""
-    try:
-        with running_kafka(tmp_path_factory.mktemp("kafka"), spark.version) as broker:
-            broker.connect(spark)
-            yield broker
-    except KafkaMissingError as error:
-        pytest.skip(f"not run: {error}")
+    with reached_kafka(spark, tmp_path_factory.mktemp("kafka")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,7 @@ from uuid import uuid4
 
 import attrs
 import pyspark
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.support.cache import CACHE, cached
@@ -71,6 +72,17 @@ class Kafka:
         """Let a session that runs already find the connector, as seen from this thread."""
         for jar in sorted(self.connector.glob("*.jar")):
             spark.sql(f"ADD JAR '{jar}'")
+
+
+@contextmanager
+def reached_kafka(spark: SparkSession, folder: Path) -> Iterator[Kafka]:
+    """Run a broker that a session reaches; a test is skipped where none can be had."""
+    try:
+        with running_kafka(folder, spark.version) as broker:
+            broker.connect(spark)
+            yield broker
+    except KafkaMissingError as error:
+        pytest.skip(f"not run: {error}")
 
 
 @contextmanager
