@@ -107,8 +107,12 @@ NOT_CALLED = {
 }
 """What other modules of the package ask of a value, and users don't."""
 MOVED = {
+    "builders/ids-and-seeds": "builders/stored-bytes",
+    "builders/way-of-an-event": "builders/architecture",
+    "builders/what-was-tried": "builders/damage",
     "explanation/order-of-calls": "explanation/timers",
     "explanation/order-within-an-instant": "explanation/boundaries",
+    "explanation/real-time-mode": "how-to/start-a-query",
     "how-to/change-a-class": "how-to/change-a-rule",
     "how-to/repair-a-table": "how-to/backfill",
     "how-to/run-every-hour": "how-to/backfill",
