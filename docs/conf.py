@@ -88,6 +88,11 @@ PREVIEW = "_images/report-light.png"
 LONGEST_VALUE = 400
 NOT_CALLED = {
     "Counts.declared",
+    "DecimalType.arrow",
+    "DecimalType.coerce",
+    "DecimalType.form",
+    "DecimalType.load",
+    "DecimalType.widening",
     "EventTimeGap.longest",
     "Functions.keyed",
     "Routes.named",
