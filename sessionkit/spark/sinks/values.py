@@ -106,7 +106,7 @@ class Kafka:
     If the frame has a column `session_id` or `event_id`, each row is sent as a JSON object of all
     columns. The key of the message is that id, by which a consumer can drop repeats. Any other
     frame needs a column `value`, which is sent as it is, and may have `key`, `topic`, `partition`
-    and `headers`.
+    and `headers`. `start_query` raises a `SpecError` if `value`, or the topic, is missing.
 
     Attributes:
         servers: The brokers, as `host:port,host:port`.
