@@ -96,9 +96,10 @@ def batch_counts(progress: Any) -> Counts:
     """
     Read the counts of one micro-batch from the progress of its query.
 
-    All counts are zero if no micro-batch ran: Spark also reports that a query is idle. Spark 3.5
-    reports no metrics of micro-batches without data, in which sessions close; `unknown` then names
-    the missing counts, which are zero.
+    All counts are zero if no micro-batch ran: Spark also reports that a query is idle, and
+    `query.lastProgress` is None before the first report. Spark 3.5 reports no metrics of
+    micro-batches without data, in which sessions close; `unknown` then names the missing counts,
+    which are zero.
 
     Args:
         progress: An entry of `query.recentProgress`, `query.lastProgress`, or `event.progress` in a

@@ -329,17 +329,18 @@ def sessionize(
         assert sorted(row.pages for row in found.collect()) == [1, 1, 3]
 
     Args:
-        events: The input. Its columns are matched by name to the key, the event time, the fields
-            of the event class and `passthrough`; other columns never reach Python.
+        events: The input. Its columns are matched by name to the key, the event time, the fields of
+            the event class and the columns in `Inputs(passthrough=...)`; other columns never reach
+            Python.
         spec: The definition of a session.
         with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
             `session` for a session; for other rows `late`, `duplicate`, `outside`, `quarantined`,
             `failed`, `failed_output` or `erased`, see `Counts`. The last columns are `reason`,
             `traceback`, `event_time`, `event_id` (the event's identity, the same in every run),
-            `event` (its fields, in a struct) and the passthrough columns. Under `with_events=True`,
-            a row may also be of kind `event`: an event of a closed session, with the columns of the
-            session and `number`, its position in the session, from 1. `Routes` gives each kind a
-            sink of its own.
+            `event` (its fields, in a struct) and the columns in `Inputs(passthrough=...)`. Under
+            `with_events=True`, a row may also be of kind `event`: an event of a closed session,
+            with the columns of the session and `number`, its position in the session, from 1.
+            `Routes` gives each kind a sink of its own.
         observation: For a batch: an `Observation` of Spark that receives the counts once an action
             has run; pass it to `reconcile`.
         seed: For a stream: its initial state, from `migrate` or `bootstrap`. Pass it at every start
@@ -399,14 +400,15 @@ def apply_with_state(
     Example:
         from sessionkit.spark import apply_with_state
 
-        # views: a DataFrame with the columns user, ts (a timestamp) and page
+        # views: a DataFrame with the columns user, ts (a timestamp) and page, with 5 rows
         # readers: the spec in the example of StatefulSpec
         found = apply_with_state(views, readers)
         assert {row.user: row.pages for row in found.collect()} == {"ann": 4, "bob": 1}
 
     Args:
-        events: The input. Its columns are matched by name to the key, the event time, the fields
-            of the event class and `passthrough`; other columns never reach Python.
+        events: The input. Its columns are matched by name to the key, the event time, the fields of
+            the event class and the columns in `Inputs(passthrough=...)`; other columns never reach
+            Python.
         spec: The definition.
         with_rejected: Whether to return rejected rows too, with the columns that `sessionize`
             describes; the first one, `kind`, is `result` in place of `session`.

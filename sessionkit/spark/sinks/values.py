@@ -240,8 +240,8 @@ class Routes:
         )
 
     Attributes:
-        session: Takes the sessions of a `SessionSpec`.
-        result: Takes the result rows of a `StatefulSpec`.
+        session: Takes the sessions of a `SessionSpec`, for which it's required.
+        result: Takes the result rows of a `StatefulSpec`, for which it's required.
         rejected: Required. Takes every other row. None leaves out the rows of kinds without a sink;
             they are still counted.
         event: Takes the events of closed sessions, of a spec with `with_events=True`, in place of

@@ -123,7 +123,7 @@ class Rejection:
         key: The key; a null in it is None.
         event_time: The event's time; None where it had none, and for `failed_output` and `erased`,
             which aren't events.
-        passthrough: The values of the passthrough columns.
+        passthrough: The values of the columns in `Inputs(passthrough=...)`.
         event: The values of the event's fields; empty where it isn't an event.
         event_id: The id of the event, the same in every run; None where it isn't an event.
         session_id: The id of the session, for a `failed_output` of a session; otherwise None.
@@ -163,7 +163,7 @@ class SessionEvent:
         event_time: The event's time.
         event: The values of the event's fields.
         event_id: The id of the event, the same in every run.
-        passthrough: The values of the passthrough columns.
+        passthrough: The values of the columns in `Inputs(passthrough=...)`.
     """
 
     key: Any
