@@ -55,9 +55,9 @@ def repair(
     It computes the sessions of `history` on a batch, where they have the same ids as on the stream,
     and compares them with the table. Unchanged sessions stay as they are. Changed ones get the next
     revision, if the table has revisions. New ones are added. A session in the table that history no
-    longer gives is deleted, if its key and its day have an event in history at all; otherwise it
-    stays, and is counted in `Difference.unseen`. All of this is one transaction, and a second run
-    changes nothing.
+    longer gives is deleted, if history has an event of its key, and one of its day. Without such
+    events, history says nothing about it, so it stays; see `delete_unseen`. All of this is one
+    transaction, and a second run changes nothing.
 
     A session that the query may still write stays as it is. So does one that may have events from
     before `history`, and every session that overlaps either.
@@ -71,9 +71,9 @@ def repair(
         history: A batch of all events that count: from the longest session and a gap before the
             span, up to the last event of the sessions that start in the span.
         checkpoint: The checkpoint location of the query.
-        between: The first and the last instant of the span, with a time zone: sessions that start
-            at the first or later, and before the last. None for no limit; as the first instant, it
-            means that `history` begins where the query did.
+        between: The span of event time in which the sessions start, as two instants with a time
+            zone, the first inclusive, the second exclusive. None for no limit; as the first
+            instant, it means that `history` begins where the query did.
         shape: The changes that the query makes to the result of `sessionize` before it writes it.
             Columns that they add aren't compared.
         delete_unseen: Whether to delete the sessions of keys, and of days in UTC, that have no

@@ -74,8 +74,8 @@ def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> A
     """
     List the values of a field as `collect` does, without repeats of the previous value.
 
-    So `a a b a` gives `[a, b, a]`. The repeats count towards `at_most`, since a late value may come
-    between them.
+    From `a a b a` it gives `["a", "b", "a"]`. The repeats count towards `at_most`, since a late
+    value may come between them.
     """
     return Path(of=field, where=where, at_most=at_most)
 

@@ -162,8 +162,8 @@ def percentile(
         field: The field.
         share: From 0, the least value, to 1, the greatest; 0.5 is the median. It may change while a
             checkpoint lives.
-        relative_error: How far the result may be from the value, as a part of the value: 0.01 is 1
-            %.
+        relative_error: How far the result may be from the value, as a part of the value: 0.01 is
+            one percent.
         at_most: How many of the highest bins are kept. If the percentile is in a lower bin, the
             result is None. With an error of 0.01, 1,000 bins in a row cover 1 to 480 million.
         where: Selects the events to read.

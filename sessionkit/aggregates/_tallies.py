@@ -254,8 +254,8 @@ def count_by(
         agg.count_by("page", at_most=20, rest="(other)")  # {"(other)": 7, "/": 9, "/cart": 2}
 
     Nulls are left out; without a value, the dict is empty. All counts are exact. Beyond the limit,
-    the first values in ascending order are kept. A late event could change which values are the
-    earliest, or the most frequent, but not this order.
+    the first values in ascending order are kept. So the result depends neither on the order of
+    events, nor on how they are cut into micro-batches.
 
     Args:
         field: The field, of any type but a list, a dict, a tuple or a class; nor a float.

@@ -104,8 +104,8 @@ def drop_duplicates_by_key_and_time(
 
     Returns:
         A `Deduplication`. `apply(frame)` returns the unique rows of a stream or a batch, with the
-        columns of the frame. Which of several such rows a stream keeps depends on their arrival:
-        the first. A batch keeps the smallest by content.
+        columns of the frame. Of rows with one key and time, a stream keeps the one that arrives
+        first, a batch the smallest by content.
 
     Raises:
         SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no

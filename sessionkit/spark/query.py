@@ -130,8 +130,8 @@ def start_query(
             micro-batches, such as `Routes` and `ExactlyOnce`.
         sink_since: For a table, folder or store that joins the query later: the number of the first
             micro-batch that it gets. A place that has no micro-batch of the query yet is refused if
-            the query has finished more than that already, since rows would be missing. Keep the
-            argument from then on.
+            the query has already finished the micro-batch with this number, since its rows would be
+            missing. Keep the argument from then on.
         tune: Whether to apply, to this query alone, the recommended settings that it reads at its
             start.
 

@@ -284,9 +284,9 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
         so_far: The status of an earlier call; by default an empty status.
 
     Returns:
-        A `QueryStatus`. `counts` has the counts of the last micro-batch, and `totals` their sums
-        over all. `watermark`, `open_sessions`, `rows_in_per_second`, `is_active` and `failure` say
-        how the query stands.
+        A `QueryStatus`. `counts` has the counts of the last micro-batch, `totals` the sums over all
+        that it covers. `watermark`, `open_sessions`, `rows_in_per_second`, `is_active` and
+        `failure` say how the query stands.
 
     Raises:
         SessionkitError: sessionkit didn't build the query, or `so_far` is of another query.

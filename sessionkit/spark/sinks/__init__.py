@@ -85,7 +85,7 @@ class BatchWriter(ABC):
     again.
 
     Attributes:
-        runs_all: Whether `write` is one action of Spark over all rows; by default False. Then the
+        runs_all: Whether `write` is one action of Spark over all rows. If False, the default, the
             rows are persisted before `write`, so that several actions, or none, see the same rows.
     """
 
