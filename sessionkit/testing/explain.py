@@ -41,7 +41,7 @@ class ExplainedSession:
     Attributes:
         session_id: Its id. An open session keeps its id unless its start changes.
         session_start: The time of its first event.
-        session_end: The time of its last event plus the gap, exclusive.
+        session_end: The time of its last event plus the gap, also if a rule closes it before.
         events: Pairs of time and event, sorted by time.
         closes: When it's over: it closes once the watermark reaches this. In an open session, it
             changes if another event joins.
