@@ -121,11 +121,14 @@ MOVED = {
     "explanation/real-time-mode": "how-to/start-a-query",
     "explanation/order-of-calls": "explanation/timers",
     "explanation/order-within-an-instant": "explanation/boundaries",
-    "how-to/empty-output": "how-to/troubleshoot#no-rows-come-out",
     "how-to/change-a-class": "how-to/change-a-rule",
+    "how-to/empty-output": "how-to/troubleshoot#no-rows-come-out",
     "how-to/repair-a-table": "how-to/backfill",
     "how-to/run-every-hour": "how-to/backfill",
     "how-to/size-a-query": "how-to/clusters",
+    "how-to/test-with-generated-events": (
+        "how-to/test-a-spec#let-generated-events-look-for-mistakes"
+    ),
     "how-to/unreadable-payloads": "how-to/rejected-rows",
     "how-to/write-to-lakes": "how-to/write-to-postgres",
     "how-to/order-of-events": "explanation/boundaries",
