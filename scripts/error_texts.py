@@ -147,7 +147,8 @@ def raised(scope: ast.AST, names: Names) -> Iterator[str]:
                 yield from texts_of(text, names)
             case ast.AnnAssign(value=ast.Dict(values=values)) if gives_texts(node):
                 for value in values:
-                    yield from texts_of(value.elts[0], names)
+                    if isinstance(value, ast.Tuple):
+                        yield from texts_of(value.elts[0], names)
 
 
 def own_nodes(scope: ast.AST) -> Iterator[ast.AST]:

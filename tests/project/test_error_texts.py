@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from scripts.error_texts import GENERAL, HOLE, error_texts, heads, page_of, raised
-from sessionkit import Every, Memory, SessionkitError, SessionSpec, TimeToLive
+from sessionkit import Every, Memory, SessionkitError, SessionRules, TimeToLive
 from sessionkit.testing import at
 
 TEXTS = error_texts()
@@ -47,10 +47,10 @@ def test_a_text_is_read_as_the_code_puts_it_together() -> None:
         lambda: Every("5 fortnights"),
         lambda: TimeToLive(timedelta(0)),
         lambda: Memory(time_to_live="1 day", lookback="2 days"),
-        lambda: SessionSpec.per_event(int, keys={}, event_time="ts", gap="1 hour"),
+        lambda: SessionRules("1 hour", max_events=0),
         lambda: at("noon"),
     ],
-    ids=["a duration", "a policy", "a memory", "a spec", "an instant"],
+    ids=["a duration", "a policy", "a memory", "a rule", "an instant"],
 )
 def test_what_an_error_says_is_among_the_texts(call: Callable[[], Any]) -> None:
     """Its first line, with its values in the holes."""
