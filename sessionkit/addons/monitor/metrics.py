@@ -156,7 +156,7 @@ class PrometheusEndpoint:
 
     @property
     def url(self) -> str:
-        """The address, such as `http://127.0.0.1:9464/metrics`; an empty text without a server."""
+        """The address of the metrics, with its port; an empty text without a server."""
         if self._server is None:
             return ""
         return url_of(*self._server.server_address[:2])
