@@ -81,7 +81,7 @@ class Delta:
 
     @property
     def identifier(self) -> str:
-        """The table in SQL, such as shop.visits, or delta.`/tables/visits`."""
+        """The table's name in SQL: for a path, `delta.` and the path in backticks."""
         place = os.fspath(self.table)
         return f"delta.{quoted(place)}" if self.is_path else place
 
