@@ -298,7 +298,9 @@ NAMED = {
 def first_six(text: str) -> str:
     """Return the first six words of a text, with a value in each of its holes."""
     filled = re.sub(rf"`?{HOLE}`?", " `ann` ", text)
-    return re.findall(r"^(?:\W*\w+){1,6}\W*", filled)[0]
+    words = re.match(r"(?:\W*\w+){1,6}\W*", filled)
+    assert words
+    return words[0]
 
 
 TEXTS = {first_six(text): pages for text, pages in error_texts().items() if has_own_words(text)}
