@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from sessionkit import SpecError
 from sessionkit._for_addons import Difference, Span, explained, names, names_of, quoted
-from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange
+from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, merge_span
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
@@ -115,10 +115,10 @@ class Delta:
 
         `repair` calls it.
         """
-        return exchange(span, Upsert.of_span(self, span), table_of(self), dry_run=dry_run)
+        return merge_span(span, Upsert.of_span(self, span), delta_table(self), dry_run=dry_run)
 
 
-def table_of(sink: Delta) -> Table:
+def delta_table(sink: Delta) -> Table:
     return Table(sink.identifier, sink.label, "delta", SETTINGS, CONFLICTS)
 
 
@@ -181,7 +181,7 @@ class DeltaWriter(BatchWriter):
     sink: Delta
     upsert: Upsert
     route: str
-    table: Table = attrs.Factory(lambda self: table_of(self.sink), takes_self=True)
+    table: Table = attrs.Factory(lambda self: delta_table(self.sink), takes_self=True)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
         if self.upsert.key:

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit import SpecError
 from sessionkit._for_addons import Difference, Span, explained, names, names_of
-from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, exchange
+from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, merge_span
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, RowsToWrite
@@ -100,10 +100,10 @@ class Iceberg:
         `repair` calls it.
         """
         span.rows.sparkSession.catalog.refreshTable(self.table)
-        return exchange(span, Upsert.of_span(self, span), table_of(self), dry_run=dry_run)
+        return merge_span(span, Upsert.of_span(self, span), iceberg_table(self), dry_run=dry_run)
 
 
-def table_of(sink: Iceberg) -> Table:
+def iceberg_table(sink: Iceberg) -> Table:
     return Table(sink.table, sink.label, "iceberg", SETTINGS, CONFLICTS)
 
 
@@ -140,7 +140,7 @@ class IcebergWriter(BatchWriter):
     sink: Iceberg
     upsert: Upsert
     route: str
-    table: Table = attrs.Factory(lambda self: table_of(self.sink), takes_self=True)
+    table: Table = attrs.Factory(lambda self: iceberg_table(self.sink), takes_self=True)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
         if self.upsert.key:

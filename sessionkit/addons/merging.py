@@ -34,7 +34,7 @@ from sessionkit.addons.tables import (
     SESSION_ID,
     SUPERSEDES,
     Upsert,
-    numbers_of,
+    day_numbers,
 )
 from sessionkit.errors import SinkError, UnsupportedError
 
@@ -185,7 +185,7 @@ def merge_statement(table: str, names: Sequence[str], matches: str, upsert: Upse
     )
 
 
-def exchange(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> Difference:
+def merge_span(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> Difference:
     """Replace the sessions of a span in one statement, while the query is stopped."""
     spark = span.rows.sparkSession
     if span.finished.query_id in {query.id for query in spark.streams.active}:
@@ -229,7 +229,7 @@ def _differences(span: Span, upsert: Upsert, table: str) -> str:
         settled=_literal(span.settled),
         start_day=_day_of(START),
         end_day=_day_of(END),
-        days=numbers_of(span.days),
+        days=day_numbers(span.days),
         delete_unseen=span.delete_unseen,
     )
 

@@ -197,7 +197,7 @@ class Upsert:
         return SinkError(found, hint)
 
 
-def numbers_of(days: Iterable[date]) -> str:
+def day_numbers(days: Iterable[date]) -> str:
     """Return the numbers of days for `DIFFERENCES`; -1, the number of no day, for none."""
     return ", ".join(str(day.toordinal() - DAY_ZERO.toordinal()) for day in days) or "-1"
 

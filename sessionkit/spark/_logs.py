@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from sessionkit._engine.shell.payload import RESTORE
 from sessionkit.errors import SessionkitError, StateCorruptedError, UnsupportedError
-from sessionkit.spark._paths import LOCAL_ROOT, literal
+from sessionkit.spark._paths import LOCAL_ROOT, literal_path
 from sessionkit.spark._sail import check_no_checkpoint
 from sessionkit.spark._settings import said_if_silent
 
@@ -219,7 +219,7 @@ def files_read(logs: Logs, number: int, spark: SparkSession) -> tuple[tuple[str,
 def query_id_of(spark: SparkSession, path: str) -> str | None:
     """Return the query id of a checkpoint, which stays over restarts; None if none has started."""
     metadata = f"{path}/metadata"
-    twice = [literal(metadata)] * 2
+    twice = [literal_path(metadata)] * 2
     try:
         # With two paths, Spark doesn't look for a file sink's log, nor warn that it's missing.
         rows = if_there(lambda: spark.read.text(twice, wholetext=True).limit(1).collect())
@@ -232,14 +232,14 @@ def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
     """Return the texts of a folder's files by name; empty if there is no folder."""
     if not exists(spark, path):  # Spark would look for a log in it, and warn that it's missing
         return {}
-    files = spark.read.text(literal(path), wholetext=True)
+    files = spark.read.text(literal_path(path), wholetext=True)
     return {row[0]: row[1] for row in files.select(F.col("_metadata.file_name"), "value").collect()}
 
 
 def exists(spark: SparkSession, path: str, glob: str = "") -> bool:
     """Return whether a path exists, or one below it, in any file system that Spark can read."""
     # With two paths, Spark doesn't look for a log in it. `columns` makes Connect read the path.
-    twice = [f"{literal(path)}/{glob}" if glob else literal(path)] * 2
+    twice = [f"{literal_path(path)}/{glob}" if glob else literal_path(path)] * 2
     return bool(if_there(lambda: spark.read.text(twice).columns))
 
 
@@ -338,7 +338,7 @@ def _source_damage(log: str, last: int | None, spark: SparkSession) -> Iterator[
     # Leave out the contents of compacted files, which may be large; their names aren't only digits.
     text = F.when(name.rlike("^[0-9]+$"), F.col("content").cast("string"))
     files = spark.read.format("binaryFile")
-    rows = if_there(lambda: files.load(literal(log)).select(name, text).collect())
+    rows = if_there(lambda: files.load(literal_path(log)).select(name, text).collect())
     entries = {row[0]: row[1] for row in rows or ()}
     for number in range(last, -1, -1):
         if f"{number}.compact" in entries:  # with all earlier entries too

@@ -43,7 +43,7 @@ def path_of(path: object, name: str) -> str:
     return os.fspath(cast("str | os.PathLike[str]", path))
 
 
-def literal(path: str) -> str:
+def literal_path(path: str) -> str:
     """Return a path with the characters escaped that Spark would take for a pattern."""
     return PATTERN.sub(r"\\\g<0>", path)
 

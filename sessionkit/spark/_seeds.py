@@ -36,7 +36,7 @@ from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import BUCKET, bucket_of_forms, key_forms
 from sessionkit.spark._logs import Location, Progress, active_session, exists
-from sessionkit.spark._paths import literal, path_of
+from sessionkit.spark._paths import literal_path, path_of
 from sessionkit.spark._plan import STREAMING_LEAF, PlanNode, plan_of
 from sessionkit.spark._settings import own_source
 from sessionkit.spec.base import AnySpec
@@ -178,7 +178,7 @@ def _only_text(path: str, spark: SparkSession) -> str | None:
     if not exists(spark, about):
         return None
     reader = spark.read.option("recursiveFileLookup", value=True)
-    texts = [row[0] for row in reader.text(literal(about), wholetext=True).collect()]
+    texts = [row[0] for row in reader.text(literal_path(about), wholetext=True).collect()]
     if len(texts) > 1:
         found = f"there are {len(texts)} seeds at {path}: calls at one moment have written them"
         raise SessionkitError(found, "write it again, to a folder of its own")

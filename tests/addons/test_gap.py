@@ -24,7 +24,7 @@ from sessionkit.__main__ import main
 from sessionkit.addons import presets
 from sessionkit.addons.gap import Gaps, gaps
 from sessionkit.addons.gap.picture import MARKS
-from sessionkit.addons.gap.tallies import FAR, GRID, Tally, cells_of, in_order
+from sessionkit.addons.gap.tallies import FAR, GRID, Tally, cells_of, sorted_events
 from sessionkit.addons.gap.valley import (
     Floats,
     Mixture,
@@ -542,7 +542,7 @@ def test_a_task_sorts_events_whether_they_fit_into_a_number_or_not(years: int) -
     order = np.lexsort((at, keys))
     expected = keys[order], at[order]
 
-    found = in_order(keys, at)
+    found = sorted_events(keys, at)
 
     assert all(map(np.array_equal, expected, found))
 

@@ -167,6 +167,23 @@ def test_the_door_is_narrow() -> None:
     assert {} == {name: count for name, count in public.items() if count > 1}
 
 
+def test_a_name_without_an_underscore_is_defined_in_one_module() -> None:
+    """
+    Who reads a name knows what it is.
+
+    Each command of an add-on is added by a function of the same name, which the program looks for.
+    """
+    defined = {
+        (node.name, module)
+        for module in MODULES
+        for node in tree_of(module).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_")
+        if (PurePath(module).name, node.name) != ("command.py", "add_to")
+    }
+    times = Counter(name for name, _ in defined)
+    assert [] == sorted(f"{name}: {module}" for name, module in defined if times[name] > 1)
+
+
 def test_users_are_told_of_mistakes_by_errors() -> None:
     """No module asserts: an assertion is gone under `python -O`, and has no hint."""
     assert [] == [

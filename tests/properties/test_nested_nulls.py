@@ -12,7 +12,7 @@ from hypothesis.strategies import DrawFn
 from sessionkit._arrays import INSTANT
 from sessionkit._engine.shell.storage import logic_of
 from sessionkit._engine.shell.worker import Worker
-from sessionkit._engine.wire.packing import rows_of
+from sessionkit._engine.wire.packing import rows_of_frames
 from sessionkit._instants import END_OF_TIME_US, micros_of
 from sessionkit.spec.columns import KIND, OF_ROWS
 from sessionkit.state._collections import AttrsType, DictType, ListType, OptionalType, TupleType
@@ -150,7 +150,7 @@ def check(found: Nulled) -> None:
         "number": pa.array(range(rows)),
         "x": found.column,
     }
-    packs = rows_of([frame_of(spec, sent(spec, columns))])
+    packs = rows_of_frames([frame_of(spec, sent(spec, columns))])
     worker = Worker(logic_of(spec), with_rejected=True)
     ((output, _),) = worker.until(worker.portions(packs), 0, END_OF_TIME_US)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sessionkit import Lateness, Results
-from sessionkit.addons.tables import DAY_OF, DAY_ZERO, DIFFERENCES, numbers_of
+from sessionkit.addons.tables import DAY_OF, DAY_ZERO, DIFFERENCES, day_numbers
 from sessionkit.testing import SessionDriver
 from tests.support.repairs import (
     MINUTE,
@@ -122,7 +122,7 @@ def repair(  # noqa: PLR0917
         settled=literal(settled),
         start_day=DAY_OF.format("session_start", literal(DAY_ZERO)),
         end_day=DAY_OF.format("session_end", literal(DAY_ZERO)),
-        days=numbers_of(days_of(history)),
+        days=day_numbers(days_of(history)),
         delete_unseen="FALSE",
     )
     counts: dict[str, int] = {}

@@ -18,7 +18,7 @@ from sessionkit._engine.wire.packing import (
     WATERMARK_COLUMN,
     Packer,
     packs_in,
-    rows_of,
+    rows_of_frames,
     unpacked,
 )
 from sessionkit._instants import END_OF_TIME_US
@@ -90,5 +90,7 @@ def frame_of(spec: AnySpec, table: pa.Table) -> pd.DataFrame:
 def run_whole(spec: AnySpec, frame: pd.DataFrame, processing_us: int = 0) -> pd.DataFrame:
     """Run rows of one group as a batch does; return its output as a stream hands it out."""
     worker = Worker(logic_of(spec), with_rejected=True)
-    ((output, _),) = worker.until(worker.portions(rows_of([frame])), processing_us, END_OF_TIME_US)
+    ((output, _),) = worker.until(
+        worker.portions(rows_of_frames([frame])), processing_us, END_OF_TIME_US
+    )
     return packed_frame(output)

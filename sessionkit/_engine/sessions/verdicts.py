@@ -65,7 +65,7 @@ from sessionkit._engine.sessions.plan import (
     members_of,
 )
 from sessionkit._engine.sessions.program import Program
-from sessionkit._engine.sessions.walk import STORED, LateEvents, Verdict, Walk
+from sessionkit._engine.sessions.walk import STORED, LateInWalk, Verdict, Walk
 from sessionkit.spec.functions import Failure
 from sessionkit.spec.logic import Functions
 from sessionkit.spec.session import AnySessionSpec
@@ -323,12 +323,12 @@ class Verdicts:
         return Intervals(self.program.cuts.rules, self.members, ids)
 
     @cached_property
-    def lateness(self) -> LateEvents:
+    def lateness(self) -> LateInWalk:
         late_us, events = self.horizon.late_session_us, self.members.events
         if late_us is None:
-            return LateEvents()
+            return LateInWalk()
         alone = self._by_place(is_late(self.program.cuts.over_at(events), late_us))
-        return LateEvents(late_us, alone, of_repeats=self.horizon.late_event_us is not None)
+        return LateInWalk(late_us, alone, of_repeats=self.horizon.late_event_us is not None)
 
     def _by_place(self, of_events: Mask) -> Mask:
         """Return a mask of events by place; it's False for open sessions."""

@@ -45,7 +45,7 @@ NOTHING: Final[Sequence[Interval]] = ()
 
 
 @attrs.frozen
-class LateEvents:
+class LateInWalk:
     """
     Which events of a walk are late.
 
@@ -83,7 +83,7 @@ class Walk:
     """
 
     rules: SessionRules
-    lateness: LateEvents
+    lateness: LateInWalk
     intervals: Sequence[Interval]
     holders: dict[int, int] | None
     turns: Sequence[Sequence[Interval]] = attrs.field(init=False)

@@ -74,7 +74,7 @@ def erased_keys(logic: GroupLogic, frames: Sequence[pd.DataFrame]) -> pa.Table |
     return keys.take(pa.array(first))
 
 
-def keys_of(arrived: pa.Table, erasing: pa.Table) -> pa.Table:
+def keys_to_load(arrived: pa.Table, erasing: pa.Table) -> pa.Table:
     """Return the keys of events and of erasures, with all of which a group must be loaded."""
     names = erasing.column_names
     return pa.concat_tables([arrived.select(names), erasing])

@@ -225,7 +225,7 @@ class SortedRows:
         return first_us
 
 
-class Page(NamedTuple):
+class StoredPage(NamedTuple):
     """A page to store: its entry in the directory, and its bytes; none where it has no rows."""
 
     entry: tuple[int, ...]
@@ -234,13 +234,13 @@ class Page(NamedTuple):
 
 def pages_of(
     kept: SortedRows, buffered: SortedRows, ranges: Sequence[tuple[int, int]]
-) -> list[Page]:
+) -> list[StoredPage]:
     """
     Return the pages of ranges of hashes, with the kept rows and the waiting events.
 
     A range that is too large for a page makes several.
     """
-    pages: list[Page] = []
+    pages: list[StoredPage] = []
     for page, (low, high) in zip(_pages(kept, buffered, ranges), ranges, strict=True):
         parts = len(page.payload) // PAGE_BYTES
         if parts > 1:
@@ -258,7 +258,7 @@ def pages_of(
 
 def _pages(
     kept: SortedRows, buffered: SortedRows, ranges: Sequence[tuple[int, int]]
-) -> Iterator[Page]:
+) -> Iterator[StoredPage]:
     if not ranges:
         return
     of_kept, of_buffered = kept.edges(ranges), buffered.edges(ranges)
@@ -271,7 +271,7 @@ def _pages(
     for (start, _), (first, last), waiting, *at_us in zip(ranges, *edges, *due, strict=True):
         number = waiting[1] - waiting[0]
         if first == last and not number:
-            yield Page((start, 0, 0, 0, 0, NEVER_US, NEVER_US), b"")
+            yield StoredPage((start, 0, 0, 0, 0, NEVER_US, NEVER_US), b"")
             continue
         parts = [kept.serialized(first, last)]
         salts = salts_as_bytes(kept.salts[first:last]) if has_salts else b""
@@ -282,7 +282,7 @@ def _pages(
         body = b"".join(piece for part in stored for piece in (LENGTH.pack(len(part)), part))
         payload = PAGE.pack(MAGIC, zlib.crc32(body, start)) + body
         sums = len(payload), page_checksum(payload)
-        yield Page((start, *sums, last - first, number, *at_us), payload)
+        yield StoredPage((start, *sums, last - first, number, *at_us), payload)
 
 
 def page_checksum(payload: bytes) -> int:

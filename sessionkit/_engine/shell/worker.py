@@ -31,7 +31,7 @@ from sessionkit._engine.counts import COUNTED, REJECTED, Counts, DurationSketch
 from sessionkit._engine.micro_batch import BatchClocks, BucketStats, GroupLogic, GroupState, Outcome
 from sessionkit._engine.rows.objects import decode_keys
 from sessionkit._engine.rows.tables import SideOutput
-from sessionkit._engine.shell.erasing import Erased, erased_keys, keys_of
+from sessionkit._engine.shell.erasing import Erased, erased_keys, keys_to_load
 from sessionkit._engine.shell.paged_bucket import PagedBucket, PagedStateLike
 from sessionkit._engine.shell.payload import (
     MOST_BYTES,
@@ -199,7 +199,7 @@ class Worker:
             quarantined += read_before
         if self.erases:
             erasing = erased_keys(logic, frames)
-        keys = arrived if erasing is None else keys_of(arrived, erasing)
+        keys = arrived if erasing is None else keys_to_load(arrived, erasing)
         memory, clocks = storage.load(keys, clocks)
         memory, events = seeded or memory, arrived
         if erasing is not None:

@@ -293,7 +293,7 @@ def _rows_of_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[Any]:
         yield from zip(batch.column(0).to_pylist(), first, *packs, *sessions, strict=True)
 
 
-def rows_of(frames: Iterable[pd.DataFrame]) -> list[PackedRow]:
+def rows_of_frames(frames: Iterable[pd.DataFrame]) -> list[PackedRow]:
     """Return the packs in the frames of a group, without their first event times."""
     events, rejected = packs_in(frames, EVENTS_COLUMN, REJECTED_COLUMN)
     return [

@@ -13,7 +13,7 @@ from sessionkit.addons.delay import DELAYS, late_events
 
 
 @attrs.frozen
-class Event:
+class EventWithoutFields:
     """An event without fields: the command only reads times."""
 
 
@@ -40,7 +40,7 @@ def _lines(asked: Namespace) -> Iterator[str]:
     from pyspark.sql import functions as F  # noqa: PLC0415
 
     spec = SessionSpec.aggregate(
-        Event,
+        EventWithoutFields,
         {"events": agg.count()},
         keys={"key": str},
         event_time="at",

@@ -11,7 +11,7 @@ import numpy as np
 from sessionkit import SpecError
 from sessionkit._for_addons import Duration, duration_of, duration_text, explains, names_of, span_us
 from sessionkit.addons.gap.limits import Limits, limits_of
-from sessionkit.addons.gap.picture import svg_of, text_of
+from sessionkit.addons.gap.picture import svg_of_pauses, text_of
 from sessionkit.addons.gap.tallies import FOLDS, GRID, REASONS, TOTAL, UNITS, Tally
 from sessionkit.addons.gap.valley import (
     SIGMAS_OF_A_FOLD,
@@ -207,7 +207,7 @@ class Gaps:
     def svg(self) -> str:
         """Return the pauses as SVG, with the two parts of the mixture, the valley and gaps."""
         chosen = None if self.suggested is None else self.suggested.total_seconds()
-        return svg_of(self._pauses, self._mixture, self._found, chosen)
+        return svg_of_pauses(self._pauses, self._mixture, self._found, chosen)
 
     def _repr_html_(self) -> str:
         return f"{self.svg()}<p>{escape(self.advice())}</p><pre>{escape(str(self))}</pre>"
@@ -288,7 +288,7 @@ def gaps(
             than a hundred values.
     """
     # PySpark is imported when it's needed: `python -m sessionkit` lists the command without it.
-    from sessionkit.addons.gap.engine import check_frame_of, counted, events_of  # noqa: PLC0415
+    from sessionkit.addons.gap.engine import check_frame_of, hashed_events, tally_counts  # noqa: PLC0415
 
     names = names_of(keys)
     shown = sorted({duration_of(gap, "gaps") for gap in (*SHOWN, *gaps)})
@@ -302,7 +302,7 @@ def gaps(
     twice = [2 * span - short for span in spans]
     edges = sorted({0, *GRID.tolist(), *limits, *halves, *twice})
     tally = Tally(limits, edges, by is not None)
-    found = counted(events_of(frame, names, event_time, by, skew), tally)
+    found = tally_counts(hashed_events(frame, names, event_time, by, skew), tally)
     if not found.events:
         rows = ", ".join(f"{found.rejected[reason]} without {reason}" for reason in ("time", "key"))
         raise SpecError(f"the frame has no events; of its rows, {rows}", "pass past events")

@@ -61,8 +61,8 @@ def check_frame_of(frame: DataFrame, keys: Sequence[str], event_time: str) -> No
         raise UnsupportedError(found, "read a batch, with spark.read")
 
 
-def counted(rows: DataFrame, tally: Tally) -> Counted:
-    """Return what a tally counts of the rows of `events_of`, with the exact medians."""
+def tally_counts(rows: DataFrame, tally: Tally) -> Counted:
+    """Return what a tally counts of the rows of `hashed_events`, with the exact medians."""
     found = _Found.of(rows, tally)
     if bands := found.unknown_medians():
         # The tasks disagree about a median: between theirs lies that of all.
@@ -70,7 +70,7 @@ def counted(rows: DataFrame, tally: Tally) -> Counted:
     return found.counted(len(tally.limits))
 
 
-def events_of(
+def hashed_events(
     frame: DataFrame,
     keys: Sequence[str],
     event_time: str,

@@ -46,7 +46,7 @@ def text_of(pauses: Floats, valley: Valley | None) -> str:
     return "\n".join(lines)
 
 
-def svg_of(
+def svg_of_pauses(
     pauses: Floats, mixture: Mixture | None, valley: Valley | None, suggested: float | None
 ) -> str:
     """Return the picture as SVG: pauses, the parts of the mixture, the valley and known gaps."""

@@ -81,7 +81,7 @@ class Tally:
             parts_of_keys = self._parts_of_keys(of_key, parts)
             at = pa.chunked_array(times).to_numpy()
             times.clear()
-            codes, at = in_order(of_key.indices.to_numpy(), at)
+            codes, at = sorted_events(of_key.indices.to_numpy(), at)
             del of_key
             # What came in is forgotten, and Arrow would keep its memory.
             pa.default_memory_pool().release_unused()
@@ -181,7 +181,7 @@ def dictionary_of(columns: list[pa.Array]) -> pa.DictionaryArray:
     return encoded.combine_chunks()
 
 
-def in_order(keys: npt.NDArray[Any], at: Numbers) -> tuple[npt.NDArray[Any], Numbers]:
+def sorted_events(keys: npt.NDArray[Any], at: Numbers) -> tuple[npt.NDArray[Any], Numbers]:
     """
     Sort events by key and time; `keys` are small numbers from 0.
 

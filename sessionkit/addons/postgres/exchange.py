@@ -22,7 +22,7 @@ from sessionkit.addons.tables import (
     SESSION_COLUMNS,
     SESSION_ID,
     Upsert,
-    numbers_of,
+    day_numbers,
 )
 from sessionkit.errors import SinkError
 
@@ -77,7 +77,7 @@ def exchanged(sink: Postgres, span: Span, upsert: Upsert, *, dry_run: bool) -> D
         counts, days, keys = find(connection, table, span, copied, types)
         shown = connection.execute(table.sql(SHOW, shown=_keys_as_read(span))).fetchall()
         if not dry_run:
-            exchange(connection, table, copied, counts)
+            exchange_rows(connection, table, copied, counts)
         connection.execute(table.sql(DROP))
     # All fields are nullable: a row that someone else wrote may lack values of a session.
     fields = [
@@ -131,12 +131,12 @@ def _find(table: Target, span: Span, copied: Composed, types: dict[str, str]) ->
         settled=span.settled,
         start_day=SQL(DAY_OF).format(Identifier("session_start"), DAY_ZERO),
         end_day=SQL(DAY_OF).format(Identifier("session_end"), DAY_ZERO),
-        days=SQL(numbers_of(span.days)),
+        days=SQL(day_numbers(span.days)),
         delete_unseen=span.delete_unseen,
     )
 
 
-def exchange(
+def exchange_rows(
     connection: Connection[Any], table: Target, copied: Composed, counts: dict[str, int]
 ) -> None:
     """Delete, change and add the rows of sessions; a changed row keeps its further columns."""

@@ -54,21 +54,21 @@ LONGEST: Final = (1_000, 100, 30, 10, 3, 1)
 """The numbers of listed sessions of each block of days and dimensions."""
 DIGITS: Final = (None, 3, 2, 1)
 """The significant digits of a distribution, tried in this order; None for all."""
-_List: TypeAlias = tuple["Counts", int | None, list[list[int]]]
+_List: TypeAlias = tuple["SessionCounts", int | None, list[list[int]]]
 """By which filters a list is counted, how exactly, and the counts of each cell."""
 
 
 @attrs.frozen
-class Counts:
+class SessionCounts:
     """Counts of sessions by the values of filters: all of them, or dimensions alone."""
 
     engine: Engine
     columns: Columns
     filters: tuple[str, ...]
-    coarser: "Counts | None"
+    coarser: "SessionCounts | None"
 
     @classmethod
-    def of(cls, engine: Engine, columns: Columns, filters: Mapping[str, int]) -> "Counts":
+    def of(cls, engine: Engine, columns: Columns, filters: Mapping[str, int]) -> "SessionCounts":
         of_rows = tuple(f"d{n}" for n in range(len(columns.dimensions)))
         coarser = cls(engine, columns, of_rows, None) if len(filters) > len(of_rows) else None
         return cls(engine, columns, tuple(filters), coarser)
@@ -202,10 +202,10 @@ class Counts:
 
     def fitting(
         self, ways: Mapping[Any, tuple[str, ...]], source: str = CELLS
-    ) -> tuple["Counts", Any]:
+    ) -> tuple["SessionCounts", Any]:
         """Return the counts, and the way of grouping, that are exact enough and few enough."""
 
-        def is_large(way: tuple[Counts, Any]) -> bool:
+        def is_large(way: tuple[SessionCounts, Any]) -> bool:
             of, name = way
             distinct = f"SELECT DISTINCT {of.by}, {', '.join(ways[name])} FROM {source}"
             # A part of the rows often has too many, which takes less time to see.
@@ -246,7 +246,7 @@ class Counts:
         sums = ("CAST(sum(n) AS BIGINT)", "CAST(sum(seen_in) AS BIGINT)")
         return of, most, of.histogram(*ways[most], *sums, where="page IS NOT NULL", source=every)
 
-    def paths(self) -> tuple["Counts", int, list[tuple[int, ...]], list[list[int]]]:
+    def paths(self) -> tuple["SessionCounts", int, list[tuple[int, ...]], list[list[int]]]:
         """Return the number of distinct pages, the first pages of paths, and their counts."""
         steps = [f"p{n}" for n in range(1, STEPS + 1)]
         places = {n: tuple(upto(n, step) for step in steps) for n in PAGES}

@@ -14,7 +14,7 @@ import pyarrow as pa
 from sessionkit import SchemaError, SpecError
 from sessionkit._for_addons import check_extra
 from sessionkit.addons.report.columns import Kind
-from sessionkit.addons.report.postgres import check_no_secret, copy_table, is_address, quoted
+from sessionkit.addons.report.postgres import check_no_secret, copy_table, is_address, sql_name
 from sessionkit.errors import UnsupportedError
 
 ROWS: Final = "sessionkit_rows"
@@ -154,7 +154,7 @@ def _intervals(connection: Any, file: str) -> Iterator[str]:
     ).fetchone()
     for field in json.loads(schema[0])["fields"] if schema else ():
         if str(field["type"]).startswith("interval") and "month" not in field["type"]:
-            name = quoted(field["name"])
+            name = sql_name(field["name"])
             yield f"to_microseconds({name}) AS {name}"
 
 

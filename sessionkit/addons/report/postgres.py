@@ -25,7 +25,7 @@ NAME: Final = re.compile(r'(?:("(?:[^"]|"")+"|[^".]+)\.)?("(?:[^"]|"")+"|[^".]+)
 HINT: Final = "write it as postgresql://user@host/database, with %40 for an @ in the password"
 
 
-def quoted(column: str) -> str:
+def sql_name(column: str) -> str:
     """Return a name as a quoted SQL identifier."""
     return '"' + column.replace('"', '""') + '"'
 
@@ -68,7 +68,7 @@ def copy_table(connection: Any, view: str, address: str, table: str | None) -> N
         )
         listed = psycopg.sql.SQL(", ").join(read)
         cursor.execute(psycopg.sql.SQL("SELECT {} FROM {}").format(listed, source))
-        typed = ", ".join(map(" ".join, zip(map(quoted, columns), kinds, strict=True)))
+        typed = ", ".join(map(" ".join, zip(map(sql_name, columns), kinds, strict=True)))
         connection.execute(f"CREATE TABLE {view} ({typed})")
         while part := cursor.fetchmany(CHUNK):
             values = map(list, zip(*part, strict=True))

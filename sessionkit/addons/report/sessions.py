@@ -7,7 +7,7 @@ import attrs
 
 from sessionkit.addons.report.columns import Columns, Kind, has_kinds
 from sessionkit.addons.report.engine import ROWS, Engine
-from sessionkit.addons.report.postgres import quoted
+from sessionkit.addons.report.postgres import sql_name
 
 LAST_ROWS: Final = "sessionkit_last_rows"
 DATED: Final = "sessionkit_dated"
@@ -58,7 +58,7 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
     end = "last_event_time" if "last_event_time" in kinds else "session_end"
     keys = ", ".join(
         f"len({text}), ':', {text}"
-        for text in (f"CAST({quoted(key)} AS VARCHAR)" for key in columns.keys)
+        for text in (f"CAST({sql_name(key)} AS VARCHAR)" for key in columns.keys)
     )
     known = " AND ".join(_is_known(key, kinds) for key in columns.keys)
     chosen = {
@@ -81,7 +81,7 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
     for role in ("bounce", "converted"):
         chosen[role] = _or_null(getattr(columns, role), "BOOLEAN")
     chosen["is_cut"] = _cut(columns) if columns.path else "FALSE"
-    steps = [] if columns.steps else [f"{quoted(step)} IS NULL" for step in columns.funnel]
+    steps = [] if columns.steps else [f"{sql_name(step)} IS NULL" for step in columns.funnel]
     chosen["is_far_odd"] = " OR ".join(steps) or "FALSE"
     chosen |= _numbers(columns, kinds)
     listed = ", ".join(f"{source} AS {name}" for name, source in chosen.items())
@@ -99,7 +99,7 @@ def last_rows(columns: Columns, kinds: Mapping[str, Kind], zone: str) -> str:
 
 def _numbers(columns: Columns, kinds: Mapping[str, Kind]) -> dict[str, str]:
     """Return SQL for the numbers of a row: its events, value and engaged time."""
-    engaged = quoted(columns.engaged_time) if columns.engaged_time else "NULL::DOUBLE"
+    engaged = sql_name(columns.engaged_time) if columns.engaged_time else "NULL::DOUBLE"
     is_interval = kinds.get(columns.engaged_time or "") == "interval"
     return {
         "events": _or_null(columns.events, "DOUBLE"),
@@ -120,9 +120,9 @@ def goals_of(columns: Columns) -> dict[str, str]:
 
 def _is_known(key: str, kinds: Mapping[str, Kind]) -> str:
     """Return SQL for whether a key is known: pandas has NaN for a number that isn't."""
-    is_known = f"{quoted(key)} IS NOT NULL"
+    is_known = f"{sql_name(key)} IS NOT NULL"
     if kinds[key] == "number":
-        is_known += f" AND NOT isnan(CAST({quoted(key)} AS DOUBLE))"
+        is_known += f" AND NOT isnan(CAST({sql_name(key)} AS DOUBLE))"
     return is_known
 
 
@@ -131,15 +131,15 @@ def _far(columns: Columns) -> str:
     if not columns.funnel:
         return "NULL::INT"
     if columns.steps:
-        return f"CAST({quoted(columns.funnel[0])} AS INT)"
+        return f"CAST({sql_name(columns.funnel[0])} AS INT)"
     cases = (
-        f"WHEN NOT coalesce({quoted(s)}, FALSE) THEN {n}" for n, s in enumerate(columns.funnel)
+        f"WHEN NOT coalesce({sql_name(s)}, FALSE) THEN {n}" for n, s in enumerate(columns.funnel)
     )
     return f"CASE {' '.join(cases)} ELSE {len(columns.funnel)} END"
 
 
 def _views(columns: Columns, kinds: Mapping[str, Kind]) -> str:
-    views = quoted(columns.views) if columns.views else "NULL"
+    views = sql_name(columns.views) if columns.views else "NULL"
     # JSON of PostgreSQL, and structs: a frame of dicts has a column of these. DuckDB casts a map
     # more slowly than its keys and values.
     is_json = columns.views and kinds[columns.views] == "json"
@@ -149,12 +149,12 @@ def _views(columns: Columns, kinds: Mapping[str, Kind]) -> str:
 def _cut(columns: Columns) -> str:
     """Return SQL for whether a path may lack its end; its limit counts repeats."""
     most = columns.path_at_most
-    seen = f"coalesce({quoted(columns.events)}, 0)" if columns.events else "0"
-    return f"coalesce(len({quoted(columns.path or '')}), 0) >= {most} OR {seen} > {most}"
+    seen = f"coalesce({sql_name(columns.events)}, 0)" if columns.events else "0"
+    return f"coalesce(len({sql_name(columns.path or '')}), 0) >= {most} OR {seen} > {most}"
 
 
 def _or_null(column: str | None, kind: str) -> str:
-    return f"CAST({quoted(column) if column else 'NULL'} AS {kind})"
+    return f"CAST({sql_name(column) if column else 'NULL'} AS {kind})"
 
 
 def _latest(columns: Columns, kinds: Mapping[str, Kind]) -> str:
@@ -214,12 +214,12 @@ def top_of(engine: Engine, name: str, query: str, most: int) -> tuple[list[str],
 def views_of(columns: Columns, time: Days, by: Sequence[str]) -> str:
     """Return the query of the views of each page, and of its sessions, by the filters of a cell."""
     sources = {name: source for name, source in filters_of(columns).items() if name in by}
-    places = {name: place_of(f"top_{name}", source, name) for name, source in sources.items()}
+    places = {name: place_among(f"top_{name}", source, name) for name, source in sources.items()}
     named = ", ".join(
         [f"{time.of('clock')} AS t", "coalesce(far, 0) AS far"]
         + [f"{place} AS {name}" for name, (place, _) in places.items()]
     )
-    page, join = place_of("top_pages", "page", "top")
+    page, join = place_among("top_pages", "page", "top")
     by = ("t", *by)
     return f"""
         SELECT {", ".join(by)}, {page} AS page, sum({finite("n")}) AS n, count(*) AS seen_in FROM (
@@ -229,7 +229,7 @@ def views_of(columns: Columns, time: Days, by: Sequence[str]) -> str:
         ) AS viewed {join} WHERE n > 0 GROUP BY ALL"""
 
 
-def place_of(top: str, value: str, name: str) -> tuple[str, str]:
+def place_among(top: str, value: str, name: str) -> tuple[str, str]:
     """
     Return SQL for the place of a value among the most frequent values, and the named join for it.
 
@@ -260,7 +260,7 @@ def sessions_of(columns: Columns, time: Days) -> str:
     joins: list[str] = []
 
     def place(top: str, value: str) -> str:
-        column, join = place_of(top, value, f"top{len(joins)}")
+        column, join = place_among(top, value, f"top{len(joins)}")
         joins.append(join)
         return column
 

@@ -16,7 +16,7 @@ import attrs
 
 from sessionkit import SchemaError
 from sessionkit.addons.report.columns import Columns, Kind, has_kinds
-from sessionkit.addons.report.counts import CELL_VIEWS, CELLS, PAGES, STEP, Counts, upto
+from sessionkit.addons.report.counts import CELL_VIEWS, CELLS, PAGES, STEP, SessionCounts, upto
 from sessionkit.addons.report.engine import ROWS, Engine
 from sessionkit.addons.report.sessions import (
     DATED,
@@ -34,7 +34,7 @@ from sessionkit.addons.report.sessions import (
     goals_of,
     last_rows,
     new_of,
-    place_of,
+    place_among,
     sessions_of,
     steps_of,
     top_of,
@@ -102,7 +102,7 @@ def summarized(engine: Engine, columns: Columns, zone: str = "UTC") -> dict[str,
         # The names of pages, and of the reasons why sessions ended.
         "pages": pages,
         "closings": closings,
-        **Counts.of(engine, columns, filters).all(time),
+        **SessionCounts.of(engine, columns, filters).all(time),
         # Rows that aren't sessions, by unit, kind and reason.
         **_rejected(engine, columns, kinds, time, zone),
     }
@@ -252,7 +252,7 @@ def _rejected(
     only = "WHERE coalesce(kind, '') NOT IN ('session', 'event')"
     query = f"SELECT {reason} FROM {ROWS} {only}"
     labels, _ = top_of(engine, "top_reasons", query, MOST_REASONS)
-    place, join = place_of("top_reasons", reason, "top")
+    place, join = place_among("top_reasons", reason, "top")
     unit = time.of(clock_of(f"CAST({at} AS TIMESTAMPTZ)", zone))
     counts = engine.columns(
         f"SELECT CASE WHEN {unit} BETWEEN 0 AND {time.days - 1} THEN {unit} END AS t, "

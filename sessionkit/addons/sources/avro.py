@@ -30,7 +30,7 @@ from pyspark.sql import DataFrame
 
 from sessionkit import SpecError
 from sessionkit._for_addons import quoted
-from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Avro, ddl, shown
+from sessionkit.addons.sources.values import PAYLOAD, SHOWN, UNREADABLE, Avro, ddl, spark_type_name
 
 Kind: TypeAlias = Literal[
     "fixed", "boolean", "number", "bytes", "union", "record", "pair", "array", "map"
@@ -378,7 +378,7 @@ def _fitting(field: pa.Field, place: int, value: Any, reasons: list[str | None])
     except UNFIT:
         # `str` of a nested value may exceed the memory or the recursion limit.
         text = reprlib.repr(value) if isinstance(value, dict | list) else str(value)
-        why = f"`{field.name}` isn't a {shown(field.type)}: {text[:SHOWN]}"
+        why = f"`{field.name}` isn't a {spark_type_name(field.type)}: {text[:SHOWN]}"
         reasons[place] = reasons[place] or why
         return None
     return shaped

@@ -19,7 +19,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from sessionkit._for_addons import quoted
-from sessionkit.addons.sources.values import PAYLOAD, SHOWN, shown
+from sessionkit.addons.sources.values import PAYLOAD, SHOWN, spark_type_name
 
 Judge: TypeAlias = Callable[[pa.DataType, Column], Column | None]
 NAMED: Final = "map<string,string>"
@@ -125,7 +125,7 @@ class Faults:
             self._is_rounded(name, kind),
             self._is_no_text(name, text) if is_key and pa.types.is_string(kind) else None,
         ]
-        start = F.lit(f"`{name}` isn't a {shown(kind)}: ")
+        start = F.lit(f"`{name}` isn't a {spark_type_name(kind)}: ")
         found = F.coalesce(_without_marks(exact[name]), text)
         text_shown = F.concat(start, F.left(found, F.lit(SHOWN)))
         twice = F.size(F.filter(F.map_keys(self.texts), lambda other: other == name)) > 1

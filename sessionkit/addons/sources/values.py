@@ -33,7 +33,7 @@ UNREADABLE: Final = "_unreadable"
 """The column with the reason why a payload can't be read, which quarantines the row."""
 
 
-def shown(kind: pa.DataType) -> str:
+def spark_type_name(kind: pa.DataType) -> str:
     """Return the name of a type as Spark shows it."""
     return sql_type(kind).replace("timestamp_ltz", "timestamp")
 

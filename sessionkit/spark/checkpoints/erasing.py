@@ -12,7 +12,7 @@ from sessionkit._engine.shell.erasing import ERASED_COLUMN
 from sessionkit._engine.wire.packing import joined_packs
 from sessionkit.errors import SessionkitError
 from sessionkit.spark._logs import Location, active_session, exists
-from sessionkit.spark._paths import check_stream, literal, path_of
+from sessionkit.spark._paths import check_stream, literal_path, path_of
 from sessionkit.spark._settings import own_source
 from sessionkit.spark.checkpoints.reading import finished_batch, key_row
 from sessionkit.spark.checkpoints.state_reader import check_stored_rules, reads_state
@@ -125,7 +125,7 @@ def _requests(spark: SparkSession, folder: str, spec: AnySpec) -> DataFrame | No
     """Return the keys of all requests; None if there is no folder."""
     if not exists(spark, folder):
         return None
-    return spark.read.schema(_schema(spec)).parquet(literal(folder))
+    return spark.read.schema(_schema(spec)).parquet(literal_path(folder))
 
 
 def _write(spark: SparkSession, folder: str, spec: AnySpec, rows: Iterable[pa.RecordBatch]) -> None:

@@ -27,7 +27,7 @@ from sessionkit.spark._logs import (
     damaged_state,
     if_there,
 )
-from sessionkit.spark._paths import literal
+from sessionkit.spark._paths import literal_path
 from sessionkit.spark._settings import PARTITIONS, release_of
 from sessionkit.spark.jobs.transform_with_state import BUCKET_STATE, PAGES_STATE, TIMER
 from sessionkit.spec.base import AnySpec
@@ -259,7 +259,7 @@ def _mounted(path: str, spark: SparkSession) -> str:
     if not ESCAPED.intersection(path):
         return path
     files = spark.read.format("binaryFile")
-    metadata = if_there(lambda: files.load(f"{literal(path)}/metadata").inputFiles())
+    metadata = if_there(lambda: files.load(f"{literal_path(path)}/metadata").inputFiles())
     if not metadata:
         return path
     place = metadata[0].rpartition("/")[0]
@@ -275,7 +275,7 @@ def has_state_files(path: str, spark: SparkSession) -> bool:
 
 
 def _state_files(path: str, spark: SparkSession) -> DataFrame:
-    files = spark.read.format("binaryFile").load(f"{literal(path)}/state/0/*/*")
+    files = spark.read.format("binaryFile").load(f"{literal_path(path)}/state/0/*/*")
     return files.select("path")
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from sessionkit.errors import SinkError
 from sessionkit.spark._logs import exists, if_there
-from sessionkit.spark._paths import literal
+from sessionkit.spark._paths import literal_path
 
 QUERY: Final = "query_id"
 """The column that names the subfolders of a query: its id, and the run that wrote the files."""
@@ -176,7 +176,7 @@ class Folder:
         return exists(self.spark, f"{self.of_query}/{RUNS}", numbers_from(run))
 
     def last_run(self) -> int:
-        notes = self._texts(f"{literal(self.of_query)}/{RUNS}/*").inputFiles()
+        notes = self._texts(f"{literal_path(self.of_query)}/{RUNS}/*").inputFiles()
         return max((int(run) for note in notes for run in RUN.findall(note)), default=0)
 
     def add_run(self, run: int) -> None:
@@ -190,7 +190,7 @@ class Folder:
         place = f"{self.of_query}/{MARKS}/{number}"
         if not exists(self.spark, place):
             return []
-        lines = [row.value for row in self._texts(literal(place)).collect()]
+        lines = [row.value for row in self._texts(literal_path(place)).collect()]
         # Up to 0.1, a mark was the id of a run, which wrote to the folder of the query.
         earlier = Note(0, self.query_id, NO_PLAN, is_mark=True)
         return [
@@ -222,8 +222,8 @@ class Folder:
         """Remove what runs that were killed have left of a micro-batch, except one folder."""
         # A run comes to a micro-batch when the one before it is marked, so earlier runs left none.
         runs = [note.run for note in self.about(number - 1) if note.is_mark]
-        names = f"{literal(self.query_id)}{{,_{numbers_from(min(runs, default=0))}}}"
-        place = f"{literal(self.path)}/{QUERY}={names}/{BATCH}={number}"
+        names = f"{literal_path(self.query_id)}{{,_{numbers_from(min(runs, default=0))}}}"
+        place = f"{literal_path(self.path)}/{QUERY}={names}/{BATCH}={number}"
         files = if_there(lambda: self._texts(place).inputFiles()) or ()
         for name in {name for file in files for name in OF_RUN.findall(file)} - {kept}:
             self.remove(number, name)
@@ -248,7 +248,7 @@ def plan_of_batch(spark: SparkSession, checkpoint: str | None, number: int) -> s
     """Return a checksum of what a checkpoint says of a planned micro-batch."""
     if checkpoint is None:
         return NO_PLAN
-    place = f"{literal(checkpoint)}/offsets/{number}"
+    place = f"{literal_path(checkpoint)}/offsets/{number}"
     return sha256(spark.read.text(place, wholetext=True).collect()[0][0].encode()).hexdigest()[:16]
 
 
@@ -258,9 +258,9 @@ def finished_rows(
     """Return the rows of the marked micro-batches of a folder, of all queries."""
     place = os.fspath(path)
     if exists(spark, place, LOG) or not exists(spark, place, f"{QUERY}=*/{MARKS}"):
-        return reader.load(literal(place))
+        return reader.load(literal_path(place))
     # Spark would log `_batches` alone as ignored.
-    places = f"{literal(place)}/{QUERY}=*/{MARKS}/*"
+    places = f"{literal_path(place)}/{QUERY}=*/{MARKS}/*"
     notes = spark.read.option("recursiveFileLookup", value=True).text(places)
     of_query = rf"/{QUERY}=([^/]+)/{MARKS}/(\d+)/"
     query_id, number = (F.regexp_extract("_metadata.file_path", of_query, part) for part in (1, 2))
@@ -269,7 +269,7 @@ def finished_rows(
     marked = notes.where(is_mark & (F.length("value") > 0)).select(folder, number.cast("long"))
     # Read the marks before Spark lists the files, so that all files of a marked one are listed.
     marks = spark.createDataFrame(marked.distinct().collect(), "folder string, number long")
-    rows = reader.load(literal(place))
+    rows = reader.load(literal_path(place))
     is_marked = (F.col(QUERY).cast("string") == F.col("folder")) & (
         F.col(BATCH).cast("long") == F.col("number")
     )

@@ -395,7 +395,7 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
             watch.warn("no rows: no micro-batch has run yet", "call run_batch() first")
         elif self._moved and not self._rows:
             watch.check_due(self._left)
-        watch.check_returned(self._unreturned)
+        watch.check_effect(self._unreturned)
         watch.check_quarantined(self.counts, self._rejections)
         rows, self._rows = self._rows, []
         revises = isinstance(self.spec, SessionSpec) and self.spec.revises

@@ -81,7 +81,7 @@ class SessionDriver(
 
         Under `order="event_time"`, they include the events that still wait for the watermark.
         """
-        watch.check_returned(self._unreturned)
+        watch.check_effect(self._unreturned)
         return Listed(open_sessions_in(self.spec, self._left))
 
 

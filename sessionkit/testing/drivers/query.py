@@ -50,7 +50,7 @@ from sessionkit.testing.drivers.rows import (
     bucket_of,
     erasing_frames,
     input_frame,
-    key_row,
+    named_key,
     nulls_of_pandas,
     packed_frames,
     read_row,
@@ -341,7 +341,7 @@ def after_batch(
     name = spec.event_time or ""
     rows_of_all = [read_row(spec, nulls_of_pandas(row)) for row in rows_in(history)]
     of_batch = [row for row in rows_of_all if row.get(name) is None or row[name] < until]
-    rows = packing.rows_of([input_frame(spec, of_batch)] if of_batch else [])
+    rows = packing.rows_of_frames([input_frame(spec, of_batch)] if of_batch else [])
     worker = Worker(logic_of(spec), with_rejected=True)
     processing_us = clocks.processing_ms * MILLISECOND_US
     steps = [*worker.until(worker.portions(rows), processing_us, end_us(until))]
@@ -366,7 +366,9 @@ def with_state(spec: Any, state: Any, clocks: Clocks) -> Snapshot:
         if entry.state is not None and type(entry.state) is not spec.state:
             what = f"the state of {entry.key!r} must be a"
             raise DriverError(wrong_class(what, spec.state, entry.state))
-    entries = [attrs.evolve(entry, key=(*key_row(spec, entry.key).values(),)) for entry in entries]
+    entries = [
+        attrs.evolve(entry, key=(*named_key(spec, entry.key).values(),)) for entry in entries
+    ]
     if is_session:
         memory = memory_of_sessions(spec, entries)
     else:

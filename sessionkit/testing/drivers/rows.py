@@ -52,7 +52,7 @@ class Erasure(Row):
 
     @classmethod
     def of(cls, spec: AnySpec, key: Any) -> "Erasure":
-        row = key_row(spec, key)
+        row = named_key(spec, key)
         for column in spec.wire_columns:
             if column.role == "key" and _wire_value(column, row) is None:
                 found = f"a key that is to be erased can't have a null, found {key!r}"
@@ -84,7 +84,7 @@ def event_row(
     row = {field.name: _none_for_na(getattr(event, field.name)) for field in fields}
     for field in fields:
         _check_exact(field, row[field.name])
-    _add(row, key_row(spec, key), event, "in the key")
+    _add(row, named_key(spec, key), event, "in the key")
     if name is not None and event_time is not attrs.NOTHING:
         _add(row, {name: event_time}, event, "as the event time")
     _add(row, passthrough, event, "in the passthrough columns")
@@ -121,7 +121,7 @@ def _check_exact(field: Field, value: Any) -> None:
         raise DriverError(str(error)) from error
 
 
-def key_row(spec: AnySpec, key: Any) -> Row:
+def named_key(spec: AnySpec, key: Any) -> Row:
     """Return the key columns of a key as `add` takes it: a value, or a tuple of values."""
     values = key if isinstance(key, tuple) else (key,)
     if len(values) != len(spec.keys):

@@ -151,7 +151,7 @@ def counting(spec: AnySpec) -> tuple[AnySpec, list[Unreturned]]:
     return watched, counted
 
 
-def check_returned(counted: list[Unreturned]) -> None:
+def check_effect(counted: list[Unreturned]) -> None:
     """Warn if a function neither changes nor returns a state."""
     for function in counted:
         if (finding := function.finding()) is not None:

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 from examples.embedded_postgres import Postgres as Server
 from sessionkit.addons.postgres import tables
 from sessionkit.addons.postgres.connections import connected
-from sessionkit.addons.postgres.exchange import ADD_FLAG, exchange, find
+from sessionkit.addons.postgres.exchange import ADD_FLAG, exchange_rows, find
 from sessionkit.addons.postgres.tables import Target, listed
 from sessionkit.addons.tables import Upsert
 from sessionkit.spark.sinks import FinishedBatch, Span
@@ -82,7 +82,7 @@ def repaired(
     there = tables.relation(connection, target.identifier)
     assert there is not None
     counts, days, keys = find(connection, target, span, copied, there.types)
-    exchange(connection, target, copied, counts)
+    exchange_rows(connection, target, copied, counts)
     query = target.sql("SELECT {columns}, note FROM {table}")
     after = {row[1]: (Row(*row[:-1]), row[-1]) for row in connection.execute(query).fetchall()}
     return after, counts, (days, keys)
