@@ -23,18 +23,19 @@ unexport PYSPARK_DRIVER_PYTHON
 help:
 	@echo "make test           set up, check, and run all tests but the nightly, the long and Sail's"
 	@echo "make quick          run the tests of specs, engine and most add-ons, in less than a minute"
-	@echo "make coverage       run every test without Spark, and show which lines and branches they reach"
+	@echo "make coverage       run every test without Spark, and refuse fewer lines and branches than before"
 	@echo "make test-nightly   like make test, with the nightly tests and Sail's"
 	@echo "make test-long      like make test, with all tests and ten times the examples"
 	@echo "make test-matrix    run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
 	@echo "make test-oldest    run a few in the cell with the lowest versions"
 	@echo "make test-sail      run batches on Sail, an engine without Java"
 	@echo "make test-lakes     run a few of Delta and Iceberg, each on its newest Spark"
+	@echo "make suite          run the tests of make test alone; with PART=jobs, queries or rest, those on Spark"
 	@echo "make conformance    run the cases of other engines, on the driver and on Spark"
 	@echo "make faults         kill jobs, 100 times or KILLS=1000 times, and look for every event"
 	@echo "make soak           watch memory and checkpoint of a job for SOAK=3600 s; records it for docs"
 	@echo "make check          run the linter, the type checker and the import contracts"
-	@echo "make lint           run the linter and the spell check alone"
+	@echo "make lint           run the linter and the spell check alone, and read the fragments of the changelog"
 	@echo "make format         format the code, and fix what the linter can fix"
 	@echo "make docs           build the site of the documentation in site/, and refuse broken links"
 	@echo "make app            run a sample app to its report: APP=shop, web, trips, logins or devices"
@@ -56,6 +57,7 @@ lint: setup
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m ruff format --check
 	$(BIN)/codespell
+	@said=$$($(BIN)/towncrier build --draft 2>&1) || { echo "$$said" >&2; exit 1; }
 
 types: setup
 	$(BIN)/python -m mypy
@@ -84,8 +86,11 @@ NOT_QUICK := tests/properties tests/examples tests/project tests/as_users tests/
 test test-nightly test-long: lint
 	@$(MAKE) --no-print-directory --jobs=3 types contracts suite
 
+# With PART=jobs, the tests on Spark of a part in tests/support/parts.py.
+IN_PART = $(if $(PART),--part $(PART) -m "spark and not (long or nightly)")
+
 suite: setup
-	$(RUN) -m pytest $(PARALLEL) $(SELECTED)
+	$(RUN) -m pytest $(PARALLEL) $(SELECTED) $(IN_PART)
 
 quick: export HYPOTHESIS_PROFILE := quick
 quick: setup

@@ -190,7 +190,10 @@ CELLS: Final = (
     Cell("4.3.0", "standalone", "3.13", "3.1.1", "26.0.1"),
     Cell("4.3.0", "connect", "3.13", "3.1.1", "26.0.1"),
     Cell("4.3.0", "server", "3.13", "3.1.1", "26.0.1"),
+    Cell("4.3.0", "classic", "3.14", "3.1.1", "26.0.1"),
+    Cell("4.3.0", "connect", "3.14", "3.1.1", "26.0.1"),
     Cell("4.2.0", "sail", "3.11", "2.3.3", "26.0.1", NEWEST_SAIL),
+    Cell("4.2.0", "sail", "3.14", "3.1.1", "26.0.1", NEWEST_SAIL),
     Cell("4.0.1", "sail-server", "3.12", "2.3.3", "25.0.1", NEWEST_SAIL),
 )
 
@@ -214,12 +217,33 @@ def lakes_in_turn(day: date) -> list[Cell]:
 # -- environments ------------------------------------------------------------------------------
 
 
+MAVEN_PYTHONS: Final[Mapping[str, str]] = {"3.14": "org.bytedeco:cpython:3.14.3-1.5.13"}
+"""Where no other is found: a whole CPython for Linux, with which programs of Java embed it."""
+
+
 def find_python(version: str) -> Python:
-    """Return a Python of a minor version: of PATH, of pyenv, or none."""
+    """Return a Python of a minor version: of pyenv, of PATH, of Maven, or none."""
     name = f"python{version}"
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     found = [*map(str, sorted(pyenv.glob(f"{version}.*/bin/{name}"))), shutil.which(name)]
-    return next((python for python in found if python and _runs(python)), None)
+    here = next((python for python in found if python and _runs(python)), None)
+    return here or _python_of_maven(version)
+
+
+def _python_of_maven(version: str) -> Python:
+    """Return the Python that Maven has, which is fetched and unpacked if it isn't there."""
+    folder = ENVIRONMENTS / f"python{version}"
+    python = folder / "org/bytedeco/cpython/linux-x86_64/bin" / f"python{version}"
+    artifact = MAVEN_PYTHONS.get(version)
+    if not python.exists() and artifact and shutil.which("mvn"):
+        fetch = ["mvn", "-B", "-q", "dependency:copy", f"-DoutputDirectory={folder}"]
+        named = f"-Dartifact={artifact}:jar:linux-x86_64"
+        subprocess.run([*fetch, named], capture_output=True, check=False)
+        for jar in folder.glob("*.jar"):
+            shutil.unpack_archive(jar, folder, "zip")
+            jar.unlink()
+            python.chmod(0o755)
+    return str(python) if python.exists() and _runs(str(python)) else None
 
 
 def _runs(python: str) -> bool:

@@ -29,6 +29,7 @@ pytest_plugins = [
     "tests.support.browser",
     "tests.support.elsewhere",
     "tests.support.figures",
+    "tests.support.parts",
 ]
 
 # Time limits and the speed of generation depend on the load of the machine, not on the code.

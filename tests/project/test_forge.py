@@ -11,7 +11,8 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 FORGE = ROOT / ".github"
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = PYPROJECT["project"]
 pytestmark = pytest.mark.skipif(not (ROOT / ".git").exists(), reason="an sdist has no forge files")
 
 
@@ -58,8 +59,17 @@ def test_every_command_of_a_workflow_is_in_the_makefile() -> None:
     jobs = [job for workflow in workflows().values() for job in workflow["jobs"].values()]
     commands = [step.get("run", "") for job in jobs for step in job["steps"]]
     called = {name for command in commands for name in re.findall(r"\bmake ([\w-]+)", command)}
-    assert "test" in called
+    assert {"check", "coverage", "suite"} < called
     assert set() == called - set(re.findall(r"^([\w-]+)(?: [\w -]+)?:", makefile, re.MULTILINE))
+
+
+def test_a_hook_brings_the_tool_that_the_linter_is() -> None:
+    """So it works in a fresh clone, and says what `make lint` says."""
+    (local,) = read(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert len(local["hooks"]) > 2
+    for hook in local["hooks"]:
+        assert hook["language"] == "python"
+        assert {*hook["additional_dependencies"]} <= {*PYPROJECT["dependency-groups"]["dev"]}
 
 
 def test_the_citation_is_of_this_version() -> None:

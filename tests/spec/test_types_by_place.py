@@ -195,7 +195,9 @@ PLACES: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {
 
 def cells() -> Iterator[tuple[str, str, str]]:
     """Yield the type, the place and the text of each cell of the table."""
-    lines = PAGE.read_text().partition("## Where each may be")[2].partition("## From border")[0]
+    lines = (
+        PAGE.read_text("utf-8").partition("## Where each may be")[2].partition("## From border")[0]
+    )
     header, _, *rows = [line.strip("| ").split(" | ") for line in lines.splitlines() if "|" in line]
     for kinds, *places in rows:
         for kind in re.findall("`[^`]+`", kinds):

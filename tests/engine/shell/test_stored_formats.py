@@ -73,7 +73,7 @@ def record(make: Any, layout: str, file: Path) -> None:
 
 def rows_in(file: Path) -> list[tuple[tuple[Any, ...], tuple[Any, ...]]]:
     """Return the groups in a file, and their rows."""
-    found = json.loads(file.read_text())
+    found = json.loads(file.read_text("utf-8"))
     return [(tuple(group), tuple(map(decoded, row))) for group, row in found]
 
 
@@ -146,7 +146,7 @@ def test_the_numbers_of_rules_in_a_checkpoint_never_change() -> None:
     if os.environ.get("RECORD_STORED"):
         record_rules(file)
     found: dict[str, str] = {}
-    for group, row in json.loads(file.read_text()):
+    for group, row in json.loads(file.read_text("utf-8")):
         memory = stored_memory(logic_of(RULED), tuple(group), tuple(map(decoded, row)))
         found |= {one.key.user: one.closed_by for one in open_sessions_of(RULED, memory)}
     assert {rule: rule for rule in TIMES} == found
