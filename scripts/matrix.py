@@ -87,8 +87,8 @@ EVERYWHERE: Final = (
     "tests/spark/checkpoints/test_seeds.py",
     *TABLES,
     "tests/spark/sinks",
-    "tests/spark/test_dedup.py::test_a_stream_and_a_batch_keep_the_same",
-    "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append",
+    "tests/spark/test_dedup.py::test_a_stream_and_a_batch_keep_the_same_rows",
+    "tests/spark/test_windows.py::TestStreamEqualsBatch::test_append_mode_writes_the_windows_that_are_over",
 )
 """
 What users run first, counts, types, both specs, restart, timers, seeds, sinks, settings, and other
@@ -105,7 +105,7 @@ CLASSIC: Final = (
 
 SAIL: Final = (
     "tests/sail",
-    "tests/spark/jobs/test_every_option.py::test_a_batch_agrees",
+    "tests/spark/jobs/test_every_option.py::test_a_batch_has_the_rows_of_the_driver",
     "tests/spark/test_dedup.py::TestBatch",
     "tests/addons/test_gap.py::test_each_number_is_that_of_sql",
 )

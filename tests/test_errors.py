@@ -31,7 +31,7 @@ def drawn_tree() -> dict[str, tuple[str, ...]]:
     return bases
 
 
-def test_the_tree_is_the_one_drawn() -> None:
+def test_the_classes_of_errors_are_those_that_the_page_draws() -> None:
     """The tree in the docstring of the module shows every error and exactly its bases."""
     real = {name: tuple(base.__name__ for base in cls.__bases__) for name, cls in CLASSES.items()}
     assert drawn_tree() == real
@@ -51,6 +51,6 @@ def test_an_error_pickles_and_keeps_its_text(name: str) -> None:
     assert (type(error), str(error), error.args) == (type(back), str(back), back.args)
 
 
-def test_a_hint_stands_apart() -> None:
+def test_a_hint_follows_its_message_after_an_empty_line() -> None:
     """The hint follows the message after an empty line."""
     assert "too long\n\nHint: make it shorter" == with_hint("too long", "make it shorter")

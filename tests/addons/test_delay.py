@@ -180,7 +180,7 @@ def test_allowed_lateness_is_a_part_of_the_delay(measured: LateEvents) -> None:
     assert late_on_the_driver(allowed) == measured.late[3 * MINUTE]
 
 
-def test_a_delay_is_recommended(measured: LateEvents) -> None:
+def test_the_smallest_delay_with_few_late_events_is_recommended(measured: LateEvents) -> None:
     """The smallest under which few enough are late; where there is none, the error says so."""
     share = measured.late[3 * MINUTE] / measured.events
     assert 3 * MINUTE == measured.smallest(share)

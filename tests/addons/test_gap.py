@@ -172,7 +172,7 @@ def test_each_number_is_that_of_sql(spark: SparkSession, name: str) -> None:
     assert events.num_rows - valid.num_rows == sum(found.rejected.values())
 
 
-def test_an_event_exactly_a_gap_later(spark: SparkSession) -> None:
+def test_each_count_has_its_rule_for_an_event_exactly_a_gap_later(spark: SparkSession) -> None:
     """It joins the session, or begins one, for each of the three counts of a gap."""
     minutes = [0, 1, 3, 7, 12, 22, 42, 43, 73, 103, 223]
     events = table_of(["a"] * len(minutes), [minute * 60_000_000 for minute in minutes])
@@ -206,7 +206,7 @@ def test_rows_that_are_no_events_are_counted(spark: SparkSession) -> None:
     assert {"time": 2, "future": 0, "key": 2} == every.rejected
 
 
-def test_a_median_that_no_task_has_in_the_middle(spark: SparkSession) -> None:
+def test_a_median_is_exact_though_no_task_alone_has_it_in_its_middle(spark: SparkSession) -> None:
     """Where the keys of tasks differ much, the frame is read again, and the median is exact."""
     random = Random(3)
     rows = []
@@ -221,7 +221,7 @@ def test_a_median_that_no_task_has_in_the_middle(spark: SparkSession) -> None:
     assert {row.gap: told_by_sql(events, row.gap) for row in found.rows} == told_by_gaps(found)
 
 
-def test_each_value_of_a_column_has_its_own(spark: SparkSession) -> None:
+def test_each_value_of_a_column_may_have_a_gap_of_its_own(spark: SparkSession) -> None:
     """Nulls too; all together count each key and value as a key, with the median of all."""
     events = random_events(4).drop_null().to_pandas()
     kinds = events.index % 3
@@ -336,7 +336,7 @@ def test_the_advice_lies_in_the_valley(number: int) -> None:
     assert 0.95 * number <= hits
 
 
-def test_without_a_valley_there_is_none() -> None:
+def test_no_gap_is_advised_without_a_valley() -> None:
     """Of one log-normal, exponential, Weibull, Pareto, even, or two that make one peak."""
     random = np.random.default_rng(6)
     sets = [without_valley(random, kind) for kind in range(50)]
@@ -381,7 +381,7 @@ def test_the_mixture_crosses_where_an_independent_fit_does() -> None:
         assert theirs.crossing() == pytest.approx(found.crossing(), abs=1 / 24)
 
 
-def test_what_is_known_of_real_sets(spark: SparkSession) -> None:
+def test_real_events_have_the_valley_that_is_known_of_them(spark: SparkSession) -> None:
     """The readers' mixture crosses before an hour; the aircraft have no valley."""
     _, of_readers = gaps_of_set(spark, "readers")
     assert of_readers.crossing is not None
@@ -398,7 +398,7 @@ def test_what_is_known_of_real_sets(spark: SparkSession) -> None:
     assert says(of_server.advice(), "Look at the times first: no pause is between 1 minute and")
 
 
-def test_no_valley_is_said(spark: SparkSession) -> None:
+def test_a_search_without_a_valley_says_so_and_what_to_do(spark: SparkSession) -> None:
     """With what to do instead, and on how many keys it rests; no limits without a gap."""
     _, found = gaps_of_set(spark, "flights")
 
@@ -554,7 +554,7 @@ def test_a_task_without_rows_counts_nothing() -> None:
     assert 0 == rows.num_rows
 
 
-def test_a_valley_needs_pauses() -> None:
+def test_pauses_of_one_length_have_no_valley() -> None:
     """None, or all of one length, have no valley and no mixture."""
     assert valley_of(counted([]), 1) is None
     assert mixture_of(counted([60.0] * 100)) is None

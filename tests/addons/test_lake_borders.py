@@ -12,7 +12,9 @@ from tests.support.table_sinks import write, writer_of
 
 
 @pytest.mark.parametrize("kind", [DELTA, FOLDERS])
-def test_values_are_kept(kind: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_every_value_is_read_back_from_a_lake_as_it_was(
+    kind: str, spark: SparkSession, tmp_path: Path
+) -> None:
     """In one micro-batch; a duration is refused, and so is what contains one."""
     lake = lake_of(kind, spark, tmp_path)
     border = OUT["Delta, Iceberg"]

@@ -47,7 +47,7 @@ def held(writer: Any, run: str, turns: Turns) -> Any:
 @pytest.mark.long
 @pytest.mark.cell("delta")
 @pytest.mark.parametrize("key", [(), "value"])
-def test_no_order_of_steps_loses_doubles_or_mixes_rows(
+def test_two_runs_write_each_row_once_in_any_order_of_their_steps(
     key: Any, spark: SparkSession, tmp_path: Path, record_property: Record
 ) -> None:
     """A micro-batch in the table has the rows of one run, each once: Delta skips the other's."""

@@ -227,7 +227,9 @@ def test_read_only_events_of_posthog() -> None:
         pytest.param([(5, "buy")], True, id="a key event"),
     ],
 )
-def test_engaged_sessions(events: list[tuple[int, str]], expected: bool) -> None:
+def test_a_session_is_engaged_by_its_length_a_key_event_or_two_views(
+    events: list[tuple[int, str]], expected: bool
+) -> None:
     """Longer than ten seconds, a key event, or two views."""
     engaged = presets.ga4_engaged(page_view=IS_VIEW, key_event=IS_KEY)
     views = [(seconds(time), View(kind)) for time, kind in events]

@@ -163,7 +163,9 @@ def test_a_table_becomes_that_of_one_batch(
 
 
 @pytest.mark.long
-def test_a_stream_runs_next_to_it(sink: Any, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_runs_while_the_table_is_repaired(
+    sink: Any, spark: SparkSession, tmp_path: Path
+) -> None:
     """PostgreSQL takes both; another table is refused until the query has stopped."""
     stream, right = spoiled(spark, tmp_path), spec_of(Right)
     query = start_query(
@@ -286,7 +288,7 @@ LIVES: Final = "DROP TRIGGER dies ON sessions; DROP FUNCTION die; DROP SEQUENCE 
 
 
 @pytest.mark.long
-def test_one_that_is_killed_has_changed_nothing(
+def test_a_repair_that_is_killed_has_changed_nothing(
     postgres: Any, spark: SparkSession, tmp_path: Path
 ) -> None:
     """PostgreSQL ends the connection at some row; the next call does all."""

@@ -63,19 +63,19 @@ def _shows_its_batches(run: Run) -> bool:
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in ON_DRIVER])
-def test_on_driver(run: Run | KeyedRun) -> None:
+def test_a_case_has_its_answer_on_the_driver(run: Run | KeyedRun) -> None:
     """A case comes to its answer on the driver."""
     assert run.expected == on_driver(run)
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in RUNS])
-def test_on_driver_from_aggregates(run: Run) -> None:
+def test_a_case_about_sessions_has_its_answer_from_aggregates(run: Run) -> None:
     """A case about sessions comes to the same answer without functions."""
     assert run.expected == on_driver(from_aggregates(run))
 
 
 @pytest.mark.parametrize("run", [pytest.param(run, id=run.name) for run in RUNS])
-def test_in_pages(run: Run) -> None:
+def test_a_case_has_its_answer_with_its_state_in_pages(run: Run) -> None:
     """A case comes to its answer on the driver too if the state is in pages."""
     spec: Any = attrs.evolve(run.spec, storage=Storage(layout="pages"))
     assert run.expected == on_driver(attrs.evolve(run, spec=spec))
@@ -84,7 +84,7 @@ def test_in_pages(run: Run) -> None:
 @pytest.mark.parametrize(
     "run", [pytest.param(run, id=run.name, marks=_on_spark(run)) for run in ON_SPARK]
 )
-def test_on_spark(run: AnyRun, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_case_has_its_answer_on_spark(run: AnyRun, spark: SparkSession, tmp_path: Path) -> None:
     """A case comes to its answer on a Spark stream."""
     assert run.expected == on_spark(run, spark, tmp_path)
 
@@ -96,7 +96,7 @@ def test_on_spark(run: AnyRun, spark: SparkSession, tmp_path: Path) -> None:
         for run in NOT_RUN
     ],
 )
-def test_not_run(run: NotRun) -> None:
+def test_a_case_that_is_not_run_is_skipped_and_never_passed(run: NotRun) -> None:
     """A case that is not run, here or at all, is skipped, never passed."""
     pytest.fail(run.reason)
 
@@ -110,7 +110,7 @@ def test_every_case_is_planned() -> None:
 
 
 @given(data=st.data())
-def test_any_order_and_any_cut(data: DataObject) -> None:
+def test_a_case_has_its_answer_for_any_order_and_cut_of_its_events(data: DataObject) -> None:
     """A case that says so comes to the same answer for any order and cut of its events."""
     (run,) = (run for run in RUNS if run.name == "beam_order_independent_default_trigger")
     rows = [row for step in run.steps if isinstance(step, Batch) for row in step.rows]

@@ -37,7 +37,7 @@ def test_percentiles_are_within_five_percent(durations_us: list[int]) -> None:
 
 
 @given(durations, st.data())
-def test_those_that_are_as_long_are_counted_within_a_bin(
+def test_sessions_of_at_least_a_length_are_counted_to_the_error_of_a_bin(
     durations_us: list[int], data: st.DataObject
 ) -> None:
     """None is missed, and none counts that is shorter by more than two errors."""

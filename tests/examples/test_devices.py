@@ -37,13 +37,17 @@ def _wait(driver: StatefulDriver[Reading, Sensor, Alert], span: timedelta) -> li
 class TestSilentSensors:
     """Alerts by the engine's clock."""
 
-    def test_silent_once(self, cellar: StatefulDriver[Reading, Sensor, Alert]) -> None:
+    def test_a_silent_sensor_is_reported_once(
+        self, cellar: StatefulDriver[Reading, Sensor, Alert]
+    ) -> None:
         """A sensor is silent once five minutes are past, and told of once."""
         assert [] == _wait(cellar, SILENCE)
         assert [Alert("silent", SPOKE, 7.0)] == _wait(cellar, seconds(1))
         assert [] == _wait(cellar, minutes(60))
 
-    def test_every_reading_counts(self, cellar: StatefulDriver[Reading, Sensor, Alert]) -> None:
+    def test_a_reading_in_time_sets_the_timer_anew(
+        self, cellar: StatefulDriver[Reading, Sensor, Alert]
+    ) -> None:
         """A reading in time sets the timer anew."""
         _wait(cellar, minutes(4))
 
@@ -51,7 +55,9 @@ class TestSilentSensors:
         assert [] == _wait(cellar, minutes(4))
         assert [Alert("silent", SPOKE + minutes(4), 8.0)] == _wait(cellar, minutes(2))
 
-    def test_recovered(self, cellar: StatefulDriver[Reading, Sensor, Alert]) -> None:
+    def test_a_sensor_that_speaks_again_is_reported_once(
+        self, cellar: StatefulDriver[Reading, Sensor, Alert]
+    ) -> None:
         """Who was silent and speaks again is told of once, and can fall silent again."""
         _wait(cellar, minutes(10))
 
@@ -59,13 +65,17 @@ class TestSilentSensors:
         assert [] == _speak(cellar, 9.0)
         assert [Alert("silent", SPOKE + minutes(10), 9.0)] == _wait(cellar, minutes(6))
 
-    def test_in_time_for_the_batch(self, cellar: StatefulDriver[Reading, Sensor, Alert]) -> None:
+    def test_a_reading_in_the_batch_of_the_timer_comes_in_time(
+        self, cellar: StatefulDriver[Reading, Sensor, Alert]
+    ) -> None:
         """A reading that comes in the very micro-batch in which the timer is due is in time."""
         cellar.advance_processing_time(minutes(6))
 
         assert [] == _speak(cellar, 8.0)
 
-    def test_given_up(self, cellar: StatefulDriver[Reading, Sensor, Alert]) -> None:
+    def test_a_sensor_that_is_silent_for_a_week_is_forgotten(
+        self, cellar: StatefulDriver[Reading, Sensor, Alert]
+    ) -> None:
         """A sensor that is silent for a week is given up, and nothing of it is kept."""
         _wait(cellar, minutes(10))
 
@@ -74,7 +84,9 @@ class TestSilentSensors:
 
 
 @pytest.mark.nightly
-def test_the_program(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_program_reports_sensors_that_fall_silent_and_recover(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """The weak sensors fall silent and recover; the report is there."""
     outages = run(spark, tmp_path, silence=timedelta(seconds=1))
 

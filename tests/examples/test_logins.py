@@ -38,14 +38,14 @@ class TestLogins:
     """Sessions with an explicit end."""
 
     @pytest.mark.parametrize("records", list(permutations([LOG_IN, ALIVE, LOG_OUT])))
-    def test_any_order(self, records: Sequence[Record]) -> None:
+    def test_records_in_any_order_give_one_period(self, records: Sequence[Record]) -> None:
         """The records give one period in whatever order they come, in one micro-batch or three."""
         watermark = at("08:10")
 
         assert [LOGGED_OUT] == _ended([records], watermark)
         assert [LOGGED_OUT] == _ended([[record] for record in records], watermark)
 
-    def test_lost(self) -> None:
+    def test_a_period_without_a_log_out_ends_half_an_hour_after_its_last_sign(self) -> None:
         """Without a log-out a session ends with its last sign of life, half an hour behind it."""
         expected = [Period(LOG_IN.at, ALIVE.at, minutes(4), "lost")]
 
@@ -66,7 +66,7 @@ def _alerts(attempts: Sequence[tuple[int, Action, str]]) -> list[Alert]:
 class TestFraud:
     """Alerts about log-ins."""
 
-    def test_wrong_passwords(self) -> None:
+    def test_five_wrong_passwords_in_ten_minutes_are_reported_once(self) -> None:
         """Five in ten minutes are told of once; four aren't, nor are five in a longer time."""
         wrong = Action.WRONG
 
@@ -76,7 +76,7 @@ class TestFraud:
         assert [] == _alerts([(minute, wrong, "DE") for minute in (0, 1, 2, 3)])
         assert [] == _alerts([(minute * 3, wrong, "DE") for minute in range(8)])
 
-    def test_two_countries(self) -> None:
+    def test_log_ins_from_two_countries_within_an_hour_are_reported(self) -> None:
         """Log-ins from two countries within an hour, in whatever order they come."""
         login = Action.LOG_IN
         attempts = [(0, login, "DE"), (60, login, "BR"), (121, login, "DE")]
@@ -87,7 +87,7 @@ class TestFraud:
 
 
 @pytest.mark.nightly
-def test_the_program(
+def test_the_program_reports_accounts_in_other_hands(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The two accounts in other hands are told of, and the periods are in the report."""
@@ -100,7 +100,7 @@ def test_the_program(
     assert "logged out" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_log_of_ones_own(tmp_path: Path) -> None:
+def test_the_program_takes_a_log_of_ones_own(tmp_path: Path) -> None:
     """A CSV file gives the same records as those that are made up."""
     path = tmp_path / "log.csv"
     records = made_up(2)

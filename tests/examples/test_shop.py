@@ -69,7 +69,7 @@ def test_what_is_made_up_ends_in_full_swing() -> None:
     assert abs(last - before) / before < 0.25
 
 
-def test_the_program(
+def test_the_program_gives_credit_to_the_last_source(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Files become a table, the table a report; credit goes to the last source in 30 days."""

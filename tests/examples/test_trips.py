@@ -48,18 +48,18 @@ def _folded(flights: Sequence[Flight]) -> Duty:
 class TestSpec:
     """The four functions, called as plain functions."""
 
-    def test_finish(self) -> None:
+    def test_a_trip_has_the_first_origin_the_last_destination_and_the_sums(self) -> None:
         """The result has the first origin, the last destination, and the sums."""
         session = Session(("N1",), "id", MORNING, MORNING + timedelta(hours=17), 3)
 
         assert DutyPeriod(3, 2022, "EWR", "MIA") == finish(session, _folded(DAY))
 
     @pytest.mark.parametrize("flights", ORDERS)
-    def test_any_order(self, flights: Sequence[Flight]) -> None:
+    def test_flights_in_any_order_give_the_same_state(self, flights: Sequence[Flight]) -> None:
         """Flights give the same state in whatever order they come."""
         assert _folded(DAY) == _folded(flights)
 
-    def test_merge(self) -> None:
+    def test_two_merged_parts_give_the_state_of_all_flights(self) -> None:
         """Two parts merged, either first, give the same state as all flights in a row."""
         one, other = _folded(DAY[:1]), _folded(DAY[1:])
 
@@ -93,7 +93,7 @@ class TestFiles:
         ],
         ids=["winter", "after midnight", "summer"],
     )
-    def test_departures(
+    def test_a_departure_is_the_instant_that_new_yorks_clocks_showed(
         self, year: pa.Table, carrier: str, flight: int, scheduled: str, departure: str
     ) -> None:
         """A departure is the instant that New York's clocks showed on its day."""
@@ -105,12 +105,14 @@ class TestFiles:
 
         assert [_in_new_york(departure)] == found["departure"].to_pylist()
 
-    def test_whole_year(self, year: pa.Table) -> None:
+    def test_the_files_have_every_flight_of_the_year(self, year: pa.Table) -> None:
         """Every flight of the year is there, and the cancelled ones have no departure."""
         assert 336_776 == year.num_rows
         assert 8_255 == year["departure"].null_count
 
-    def test_ahead_of_watermark(self, year: pa.Table) -> None:
+    def test_every_flight_is_ahead_of_the_watermark_however_files_are_cut(
+        self, year: pa.Table
+    ) -> None:
         """However the files are cut, every flight is strictly ahead of the watermark in force."""
         arrived = arriving(year, DELAY)
 
@@ -122,7 +124,7 @@ class TestDemo:
     """The demo on a few days, and what it says of sessions that differ."""
 
     @pytest.mark.nightly
-    def test_equal(
+    def test_the_demo_says_that_stream_and_batch_are_equal(
         self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture
     ) -> None:
         """The last line tells how many sessions there are and that they are equal."""
@@ -159,7 +161,7 @@ def _day(time: datetime) -> date:
 class TestDutyDays:
     """Duty periods with a longest time, and cut at midnight."""
 
-    def test_as_by_hand(self, year: pa.Table) -> None:
+    def test_duties_are_those_of_a_loop_over_all_flights(self, year: pa.Table) -> None:
         """Four days give what a loop over all flights gives; so does summer time's first day."""
         for first, last in ((0, 4), (67, 70)):
             before = until(year, first).num_rows
@@ -178,7 +180,7 @@ class TestDutyDays:
             )
             assert {"gap", "max_duration", "midnight"} == {row.closed_by for row in rows}
 
-    def test_the_program(
+    def test_the_program_shows_why_duties_end(
         self, spark: SparkSession, days: pa.Table, tmp_path: Path, capsys: Capture
     ) -> None:
         """It shows why duties end, and the report has the airports."""

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 from examples.unique_ids import deliveries, run
 
 
-def test_messages() -> None:
+def test_orders_come_in_more_messages_than_there_are_orders() -> None:
     """Six hundred orders come in more messages than that; one comes again hours later."""
     hours = list(deliveries())
     names = [name for messages in hours for name, _ in messages]
@@ -19,7 +19,9 @@ def test_messages() -> None:
 
 
 @pytest.mark.long
-def test_program(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_program_tells_what_each_way_keeps(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The program tells what each way keeps, and by which rule ids are forgotten."""
     run(spark, tmp_path)
     shown = capsys.readouterr().out

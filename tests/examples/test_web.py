@@ -92,7 +92,7 @@ def test_the_log_has_the_visits_that_are_known() -> None:
 
 
 @pytest.mark.nightly
-def test_the_program(
+def test_the_program_counts_visits_of_programs_apart(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Programs have a row of their own, and where people go in and out is that of people."""

@@ -61,7 +61,7 @@ class TestFiles:
     @pytest.mark.parametrize(
         ("mode", "second"), [("complete", ["cat 1", "dog 3"]), ("update", ["dog 3"])]
     )
-    def test_running_counts(
+    def test_complete_mode_shows_all_words_and_update_mode_the_changed(
         self, tmp_path: Path, capsys: Capture, mode: str, second: list[str]
     ) -> None:
         """Complete mode shows all words each time, update mode those that have changed."""
@@ -70,7 +70,9 @@ class TestFiles:
 
         assert [["cat 1", "dog 2"], second] == shown
 
-    def test_windows_append(self, tmp_path: Path, capsys: Capture) -> None:
+    def test_append_mode_shows_each_window_once_when_it_is_over(
+        self, tmp_path: Path, capsys: Capture
+    ) -> None:
         """Append mode shows each window once, when it is over, with the late dog, no donkey."""
         put(tmp_path, *LATE)
         rows = [row for rows in self.run(capsys, *_windowed(tmp_path, "append")) for row in rows]
@@ -87,7 +89,9 @@ class TestFiles:
             "owl 08:10 08:20 1",
         ] == sorted(rows)
 
-    def test_windows_update(self, tmp_path: Path, capsys: Capture) -> None:
+    def test_update_mode_shows_the_windows_that_a_late_word_changes(
+        self, tmp_path: Path, capsys: Capture
+    ) -> None:
         """Update mode shows the windows that the late dog changes, and none for the donkey."""
         put(tmp_path, *LATE)
         shown = self.run(capsys, *_windowed(tmp_path, "update"))
@@ -102,7 +106,7 @@ def _windowed(folder: Path, mode: str) -> list[Any]:
     return ["--files", folder, "--windows", "--mode", mode]
 
 
-def test_running_counts_over_a_socket(spark: SparkSession) -> None:
+def test_a_socket_gives_the_running_counts_of_files(spark: SparkSession) -> None:
     """A word that is sent later is added to its count; those that stay aren't shown again."""
     shown: list[str] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -72,7 +72,9 @@ def with_one_id(rows: list[Row]) -> list[Row]:
         (with_one_id, "shared"),
     ],
 )
-def test_a_fault_is_found(fault: Callable[[list[Row]], list[Row]], found: str) -> None:
+def test_a_row_that_is_missing_doubled_or_altered_is_found(
+    fault: Callable[[list[Row]], list[Row]], found: str
+) -> None:
     """A row that is missing, there twice, or another one is counted as just that."""
     seen = audit(fault(list(rows_of_engine("sessions"))))._asdict()
 

@@ -28,7 +28,9 @@ def _one_partition(spark: SparkSession) -> Iterator[None]:
         yield
 
 
-def test_erase_key_is_cut_off(spark: SparkSession, tmp_path: Path, record_property: Record) -> None:
+def test_an_erasure_that_is_killed_at_any_step_can_be_tried_again(
+    spark: SparkSession, tmp_path: Path, record_property: Record
+) -> None:
     """The request is whole or none; a second one erases the key once, and clears what is left."""
     base = FileStream(spark, SPEC, tmp_path / "base", with_rejected=True, erases=True)
     base.put(views((KEY, 0, "/"), ("bob", 1, "/")))
@@ -55,7 +57,9 @@ def test_erase_key_is_cut_off(spark: SparkSession, tmp_path: Path, record_proper
     assert sorted(whole) == whole
 
 
-def test_migrate_is_cut_off(spark: SparkSession, tmp_path: Path, record_property: Record) -> None:
+def test_a_migration_that_is_killed_at_any_step_can_be_tried_again(
+    spark: SparkSession, tmp_path: Path, record_property: Record
+) -> None:
     """There is no seed or all of it; a second try writes it; the old checkpoint stays as it is."""
     base = FileStream(spark, SPEC, tmp_path)
     base.put(views((KEY, 0, "/"), ("bob", 1, "/")))
@@ -78,7 +82,7 @@ def test_migrate_is_cut_off(spark: SparkSession, tmp_path: Path, record_property
     assert sorted(there) == there
 
 
-def test_the_first_micro_batch_of_a_seed_is_cut_off(
+def test_a_first_micro_batch_of_a_seed_that_is_killed_at_any_step_goes_on(
     spark: SparkSession, tmp_path: Path, record_property: Record
 ) -> None:
     """The query is started again, and has each session of the seed and each event once."""
@@ -126,7 +130,7 @@ def follow(error: SessionkitError) -> None:
 
 
 @pytest.mark.parametrize("layout", ["alone", "routes"])
-def test_a_start_is_cut_off(
+def test_a_start_that_is_killed_at_any_step_goes_on(
     layout: str, spark: SparkSession, tmp_path: Path, record_property: Record
 ) -> None:
     """After each change to a file of the first start, the query starts, or says how to go on."""

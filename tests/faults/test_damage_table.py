@@ -183,7 +183,7 @@ def store(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[str]:
         yield store
 
 
-def test_no_damage_is_silent(
+def test_damage_to_a_checkpoint_is_named_or_leaves_the_right_rows(
     spark: SparkSession, store: str, tmp_path: Path, record_property: Any
 ) -> None:
     """Each is named by the start or by the deep check, or leaves the right rows."""

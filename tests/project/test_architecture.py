@@ -157,7 +157,7 @@ def test_only_public_addresses_list_their_names() -> None:
     assert {*map(address_of, PUBLIC), *lent} == listing
 
 
-def test_the_door_is_narrow() -> None:
+def test_public_names_are_few_and_each_has_one_address() -> None:
     """Outside of the catalogs, a new name displaces another one; each name has one address."""
     public = Counter(name for address in PUBLIC for name in exported(address))
     counted = [name for address in {*PUBLIC} - CATALOGS for name in exported(address)]

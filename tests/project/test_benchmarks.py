@@ -27,7 +27,7 @@ SMALL = Workload(
 
 
 @pytest.mark.parametrize("seconds", [0, 90])
-def test_no_event_is_late(seconds: int) -> None:
+def test_no_event_of_a_workload_is_late(seconds: int) -> None:
     """Every event of a batch is ahead of the watermark that the batches before it have left."""
     disorder = timedelta(seconds=seconds)
     workload = attrs.evolve(SMALL, disorder=disorder)

@@ -154,7 +154,7 @@ def test_a_rule_of_the_room_is_in_the_list() -> None:
     assert tuple(rule.name for rule in RULES) == CLOSED_BY
 
 
-def test_the_next_free_code_is_the_number_of_rules() -> None:
+def test_the_codes_of_rules_have_no_hole_and_no_double() -> None:
     """No code is missing or taken twice; those of tests' own rules are out of the way."""
     codes = sorted([rule.code for rule in rules_of_the_room()] + [*FORMER_CODES])
     free = next(code for code in count() if code not in codes)

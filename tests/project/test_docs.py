@@ -159,7 +159,7 @@ def test_no_page_imports_what_only_a_checkout_has(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_a_link_of_a_page_leads_to_a_file(page: Path) -> None:
     """A link to a file of the project has that file at its end."""
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target

@@ -65,7 +65,7 @@ def test_a_figure_that_nobody_recorded_is_found() -> None:
     assert ["3.21 s"] == [*unrecorded(text)]
 
 
-def test_one_batch_has_one_verdict() -> None:
+def test_a_page_says_on_which_engine_a_comparison_holds() -> None:
     """On Sail aggregates are faster than DuckDB, on Spark slower; the README says both."""
     readme = (ROOT / "README.md").read_text("utf-8")
     on_spark = results()["batch"]["aggregates"] / results()["batch"]["DuckDB"]

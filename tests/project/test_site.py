@@ -384,7 +384,7 @@ def test_five_questions_of_a_new_user_are_two_clicks_from_the_front_page(
     assert {f"how-to/{page}.html" for page in ANSWERS} <= reached
 
 
-def test_the_sidebar_folds(built: tuple[Sphinx, str]) -> None:
+def test_the_sidebar_opens_the_part_of_the_page_alone(built: tuple[Sphinx, str]) -> None:
     """The part of the page itself is open."""
     page = (Path(built[0].outdir) / "how-to" / "restart.html").read_text("utf-8")
     parts = re.findall(r'<details( open)?><summary><span class="caption-text">(.+?)</span>', page)
@@ -423,7 +423,7 @@ def test_a_name_of_an_api_page_is_in_one_line_on_a_telephone(address: str, reade
     assert {"report": 1, "Columns": 1} == dict(lines)
 
 
-def test_axe_finds_nothing(address: str, reader: Reader) -> None:
+def test_axe_finds_no_barrier_for_readers(address: str, reader: Reader) -> None:
     """On a how-to and on the front page, in both schemes, on a narrow and a wide screen."""
     for page, dark, width in (("how-to/troubleshoot", True, 390), ("index", False, 1280)):
         reader.show(dark=dark, width=width)

@@ -4,6 +4,7 @@ The language of public docstrings and of the pages.
 docs/reference/glossary.md decides the words for things.
 """
 
+import ast
 import importlib
 import inspect
 import re
@@ -27,6 +28,11 @@ CODE: Final = re.compile(r"^ *```.*?^ *```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
 RIDDLES_OF_PAGES: Final = re.compile(
     rf"{RIDDLES.pattern}|\bbeside\b|(?<!there )\b(?:is|are) no [a-z]", re.IGNORECASE
 )
+RIDDLES_OF_TESTS: Final = re.compile(
+    r"\b(so many|of which|says otherwise|what becomes of|beside)\b"
+)
+FEWEST_WORDS: Final = 3
+TESTS: Final = sorted((ROOT / "tests").rglob("test_*.py"))
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
@@ -36,6 +42,20 @@ def test_a_page_has_no_riddle(page: Path) -> None:
     prose = CODE.sub("", page.read_text(encoding="utf-8"))
     found = [riddle.group() for riddle in RIDDLES_OF_PAGES.finditer(" ".join(prose.split()))]
     assert [] == found
+
+
+def test_the_name_of_a_test_says_what_it_shows() -> None:
+    """In three words at least, and without the phrases that readers have to solve."""
+    files = [(file, ast.parse(file.read_text("utf-8"))) for file in TESTS]
+    names = {
+        f"{file.name}::{node.name}": node.name.removeprefix("test_").replace("_", " ")
+        for file, tree in files
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+    assert len(names) > 1_500
+    assert [] == [name for name, text in names.items() if len(text.split()) < FEWEST_WORDS]
+    assert [] == [name for name, text in names.items() if RIDDLES_OF_TESTS.search(text)]
 
 
 def docstrings(address: str) -> dict[str, str]:

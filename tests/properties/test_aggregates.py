@@ -76,7 +76,7 @@ def shown(value: Any) -> Any:
 
 
 @given(data=st.data())
-def test_aggregates_equal_functions(data: st.DataObject) -> None:
+def test_aggregates_and_functions_give_equal_rows(data: st.DataObject) -> None:
     """Rows, ids, counts, rejected and open sessions are the same, whatever comes."""
     arrived = data.draw(st.lists(arrivals, min_size=1, max_size=12))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(arrived)), max_size=4)))
@@ -95,7 +95,7 @@ def test_aggregates_equal_functions(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-def test_no_order_and_no_cut_shows(data: st.DataObject) -> None:
+def test_open_sessions_are_the_same_for_any_order_and_cut(data: st.DataObject) -> None:
     """Open sessions have the row of all their events, whatever the order and the cut."""
     arrived = data.draw(st.lists(arrivals, min_size=1, max_size=12))
     moved = data.draw(st.permutations(arrived))

@@ -76,7 +76,7 @@ def came_out(
 
 
 @given(data=st.data())
-def test_combining_shows_in_no_row(data: st.DataObject) -> None:
+def test_rows_are_the_same_with_and_without_combining(data: st.DataObject) -> None:
     """Whatever the events, the map tasks that read them, and the sizes of packs and portions."""
     names = data.draw(st.lists(st.sampled_from(MERGING), min_size=1, max_size=6, unique=True))
     timeout = EventTimeGap(GAP, gap_inclusive=data.draw(st.booleans()))

@@ -201,7 +201,7 @@ def test_every_batch_is_that_of_the_model(
 
 
 @given(data=st.data())
-def test_a_batch_without_data_does_not_show_where_only_policies_wait(data: st.DataObject) -> None:
+def test_rows_are_the_same_with_and_without_batches_that_have_no_data(data: st.DataObject) -> None:
     """Without named timers the rows of a key are the same whether one slipped in or not."""
     timeout, on_timer, late = data.draw(cases(timers=False))
     script = data.draw(scripts(timers=False))

@@ -163,7 +163,9 @@ class Stream:
 
 @pytest.mark.parametrize("make", MAKERS)
 @given(data=st.data())
-def test_it_is_the_time_of_the_last_event(make: str, data: st.DataObject) -> None:
+def test_a_row_has_the_time_of_the_last_event_of_its_session(
+    make: str, data: st.DataObject
+) -> None:
     """Of final and early rows, on a stream with restarts and migrations, and on a batch."""
     clicks = data.draw(timelines(data.draw(sequences)))
     delay = data.draw(st.sampled_from([GAP, 6 * GAP]))

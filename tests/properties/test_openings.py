@@ -77,7 +77,7 @@ def test_events_that_may_not_open_are_outside(
 
 
 @given(case=cases(), data=st.data())
-def test_no_cut_shows_where_events_come_in_order(case: Case, data: st.DataObject) -> None:
+def test_events_in_order_give_the_same_rows_for_any_cut(case: Case, data: st.DataObject) -> None:
     """In time order, with an instant in one micro-batch, a stream has the rows of a batch."""
     instants = [list(same) for _, same in groupby(case.events, key=lambda one: one.at)]
     edges = sorted(data.draw(st.sets(st.integers(0, len(instants)))) | {0, len(instants)})
@@ -97,7 +97,7 @@ def test_no_cut_shows_where_events_come_in_order(case: Case, data: st.DataObject
 
 @pytest.mark.parametrize("aggregated", [False, True])
 @given(case=cases("event_time"), data=st.data())
-def test_in_event_time_order_no_arrival_shows(
+def test_event_time_order_gives_the_same_rows_for_any_arrival(
     aggregated: bool, case: Case, data: st.DataObject
 ) -> None:
     """Whatever the order in which events come, and the cut into micro-batches."""

@@ -97,7 +97,9 @@ def came_out_unpacked(
 @pytest.mark.parametrize("kind", ["functions", "aggregates", "events"])
 @pytest.mark.parametrize("ordered", [False, True])
 @given(data=st.data())
-def test_portions_show_in_no_row(kind: Kind, ordered: bool, data: st.DataObject) -> None:
+def test_rows_are_the_same_for_portions_of_any_size(
+    kind: Kind, ordered: bool, data: st.DataObject
+) -> None:
     """Whatever the rules, the sizes of packs and portions, and the order in which events came."""
     sequence = data.draw(sequences)
     events = data.draw(timelines(sequence))

@@ -114,7 +114,7 @@ def test_a_stream_that_reads_history_again_counts_it_once(
 
 
 @given(MAKERS, timelines(), st.integers(0, 14), storages(), storages())
-def test_another_way_to_store_does_not_show(
+def test_rows_are_the_same_for_any_layout_and_bucket_count(
     make: Any, events: list[Event], place: int, before: Any, after: Any
 ) -> None:
     """Bucket count and layout change between any two micro-batches, and no row does."""

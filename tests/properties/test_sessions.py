@@ -56,7 +56,7 @@ def in_value_order(found: Sequence[Found]) -> list[Found]:
 @pytest.mark.parametrize(("timeout", "gaps"), [(FIXED, None), (OWN, GAPS)], ids=["fixed", "own"])
 @pytest.mark.parametrize("judged_by", ["event", "session"])
 @given(data=st.data())
-def test_order_cut_and_buckets_do_not_show(
+def test_sessions_are_the_same_for_any_order_cut_and_bucket_count(
     judged_by: Any, timeout: EventTimeGap, gaps: Any, data: st.DataObject
 ) -> None:
     """Closed and open sessions together are those of the naive model, whatever the cut."""

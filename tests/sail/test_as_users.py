@@ -22,14 +22,14 @@ NEEDS_JAVA = re.compile(
 )
 
 
-def test_the_readme(spark: SparkSession) -> None:
+def test_the_readme_runs_on_sail_as_a_user_follows_it(spark: SparkSession) -> None:
     """It prints the same as on Spark, for a program that asks for any session; but its streams."""
     text = NEEDS_JAVA.sub("", (ROOT / "README.md").read_text(encoding="utf-8"))
 
     assert {"visits", "plain", "found"} <= set(run_blocks(ROOT / "README.md", text))
 
 
-def test_the_program_from_csv_to_csv(tmp_path: Path) -> None:
+def test_a_program_from_csv_to_csv_runs_on_sail(tmp_path: Path) -> None:
     """In fifteen lines, empty ones left out, it starts Sail, and writes one file."""
     program = ROOT / "examples" / "programs" / "csv_to_csv.py"
     rows = ["user,ts,page", "ann,2026-03-02 10:00:00,/", "ann,2026-03-02 10:20:00,/cart"]
@@ -48,7 +48,7 @@ def test_the_program_from_csv_to_csv(tmp_path: Path) -> None:
     assert len([line for line in lines if line]) <= 15
 
 
-def test_the_page(spark: SparkSession) -> None:
+def test_the_page_about_sail_runs_as_a_user_follows_it(spark: SparkSession) -> None:
     """Every block runs, that which starts Sail in the process too."""
     page = ROOT / "docs" / "how-to" / "without-java.md"
     lines = page.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -69,7 +69,7 @@ def run_app(app: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_a_sample_app(app: str, tmp_path: Path) -> None:
+def test_a_sample_app_writes_its_report_on_sail(app: str, tmp_path: Path) -> None:
     """By an argument, it takes all events as one batch, and writes its report."""
     done = run_app(app, "--out", str(tmp_path))
 
@@ -95,7 +95,7 @@ def test_an_app_that_streams_is_refused(
     assert "Traceback" not in done.stderr
 
 
-def test_a_notebook(spark: SparkSession) -> None:
+def test_a_notebook_shows_the_rows_of_spark_on_sail(spark: SparkSession) -> None:
     """Its batch shows the same rows as on Spark; then its stream is refused, in our words."""
     path = ROOT / "examples" / "notebooks" / "on_spark.ipynb"
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]

@@ -46,7 +46,7 @@ def counts(frame: DataFrame, *keys: str) -> list[tuple[Any, ...]]:
     return sorted((*(row[key] for key in keys), row.n) for row in of.collect())
 
 
-def test_three_rows_of_one_user(spark: SparkSession, tmp_path: Path) -> None:
+def test_three_rows_of_one_user_are_a_session(spark: SparkSession, tmp_path: Path) -> None:
     """They are one session, from a file too that says so of its column."""
     assert [("a", 3)] == counts(read(spark, tmp_path, {"user": ["a"] * 3}), "user")
 
@@ -65,7 +65,7 @@ KEYS: dict[str, tuple[Any, list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_a_key_of_each_type_has_one_value_in_one_file_and_many_in_another(
+def test_a_key_of_each_type_may_have_one_value_in_a_file(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:
     """Its rows are one session: in both files the key has the same hash."""
@@ -99,7 +99,7 @@ def test_a_key_of_each_type_has_one_value_in_one_file_and_many_in_another(
         (VARIED, pa.array([5] * 3, pa.int32())),
     ],
 )
-def test_several_keys_of_which_one_or_all_have_one_value(
+def test_each_of_several_keys_may_have_one_value_in_all_rows(
     spark: SparkSession, tmp_path: Path, team: Any, user: Any
 ) -> None:
     """Beside a file in which all of them vary, equal keys stay together."""
@@ -124,7 +124,7 @@ def test_several_keys_of_which_one_or_all_have_one_value(
     assert told_by_driver(rows, of, ["n"]) == told_by_engine(frame, of, ["n"])
 
 
-def test_a_key_that_is_null_in_all_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_key_may_be_null_in_all_rows(spark: SparkSession, tmp_path: Path) -> None:
     """Each of its rows is quarantined, as any row without a key."""
     frame = read(spark, tmp_path, {"user": pa.nulls(3, pa.string())})
     of = sessions(frame, keys="user", event_time="ts", gap="1 hour", with_rejected=True)
@@ -134,7 +134,7 @@ def test_a_key_that_is_null_in_all_rows(spark: SparkSession, tmp_path: Path) -> 
     assert ["quarantined"] * 3 == [row.kind for row in found]
 
 
-def test_the_column_of_a_partition_is_the_only_key(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_column_of_a_partition_may_be_the_only_key(spark: SparkSession, tmp_path: Path) -> None:
     """It has one value in each file, and none is written there."""
     for user in "ab":
         (tmp_path / f"user={user}").mkdir()
@@ -143,7 +143,7 @@ def test_the_column_of_a_partition_is_the_only_key(spark: SparkSession, tmp_path
     assert [("a", 3), ("b", 3)] == counts(spark.read.parquet(str(tmp_path)), "user")
 
 
-def test_a_column_of_each_type_has_one_value(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_column_of_each_type_may_have_one_value(spark: SparkSession, tmp_path: Path) -> None:
     """Keys, event time and fields are read as they are where each varies."""
     for place, of in enumerate([EVERYTHING, SINGLE]):
         for row in range(2):
@@ -158,7 +158,9 @@ def test_a_column_of_each_type_has_one_value(spark: SparkSession, tmp_path: Path
             assert {"session"} == {row.kind for row in rows}
 
 
-def test_windows_duplicates_and_gaps(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_duplicates_and_gaps_count_columns_of_one_value(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """Each counts what is there, where every column but the time has one value."""
     frame = read(spark, tmp_path, {"user": ["a"] * 3, "page": ["/"] * 3, "n": [1] * 3})
     of: dict[str, Any] = {"keys": "user", "event_time": "ts"}

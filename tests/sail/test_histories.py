@@ -45,7 +45,7 @@ def check(script: Script, spark: SparkSession) -> None:
 
 @SHORT
 @given(script=scripts())
-def test_histories_at_random(script: Script, spark: SparkSession) -> None:
+def test_random_histories_have_the_rows_of_the_driver(script: Script, spark: SparkSession) -> None:
     """Sessions, ids, bounds, values and rejected rows are those of the driver."""
     check(script, spark)
 
@@ -53,13 +53,15 @@ def test_histories_at_random(script: Script, spark: SparkSession) -> None:
 @pytest.mark.long
 @LONG
 @given(script=scripts(max_size=40))
-def test_many_histories_at_random(script: Script, spark: SparkSession) -> None:
+def test_many_random_histories_have_the_rows_of_the_driver(
+    script: Script, spark: SparkSession
+) -> None:
     """The same, for many more and longer histories, whose functions run in worker processes."""
     with changed(spark, {WORKERS: "2"}):
         check(script, spark)
 
 
-def test_cases_of_other_engines(spark: SparkSession) -> None:
+def test_cases_of_other_engines_have_their_answers(spark: SparkSession) -> None:
     """Every case about sessions, as one batch: those of one spec share a query."""
     by_spec: dict[str, tuple[AnySpec, list[dict[str, object]]]] = {}
     for place, run in enumerate(RUNS):

@@ -38,7 +38,9 @@ def outcome(frame: DataFrame, table: str) -> str:
 
 
 @pytest.mark.parametrize(("code", "says"), rows_of(AFTER))
-def test_what_follows_works_or_is_refused(code: str, says: str, page: dict[str, Any]) -> None:
+def test_an_operator_after_sessions_works_or_is_refused(
+    code: str, says: str, page: dict[str, Any]
+) -> None:
     """On the rows of a spec, in the same query."""
     if says == "works":
         assert says == outcome(eval(code, page), "after")  # noqa: S307 (our own page)
@@ -49,7 +51,9 @@ def test_what_follows_works_or_is_refused(code: str, says: str, page: dict[str, 
 
 
 @pytest.mark.parametrize(("code", "says"), rows_of(BEFORE))
-def test_what_comes_before_works_or_is_refused(code: str, says: str, page: dict[str, Any]) -> None:
+def test_an_operator_before_sessions_works_or_is_refused(
+    code: str, says: str, page: dict[str, Any]
+) -> None:
     """Its rows are the events of a spec."""
     frame = eval(code, page)  # noqa: S307 (our own page)
 

@@ -68,11 +68,11 @@ class TestRefused:
             ),
         ],
     )
-    def test_definition(self, make: Any, facts: list[str]) -> None:
+    def test_a_deduplication_that_cannot_work_is_refused(self, make: Any, facts: list[str]) -> None:
         """A definition that cannot work, or that would keep state forever, does not exist."""
         assert says(refusal(make), *facts)
 
-    def test_columns(self, source: Source) -> None:
+    def test_columns_that_do_not_fit_are_refused(self, source: Source) -> None:
         """Columns that do not fit are refused, on a stream and on a batch."""
         source.put(("a", SECOND, 1))
         for frame, rule in product((source.stream(), source.batch()), RULES.values()):
@@ -86,7 +86,7 @@ class TestRefused:
 
     @pytest.mark.parametrize("rule", [BY_KEY_AND_TIME, WITHIN], ids=["key and time", "within"])
     @pytest.mark.parametrize(("column", "delay"), [("ts", "11 seconds"), ("again", "10 seconds")])
-    def test_other_watermark(
+    def test_a_watermark_other_than_that_of_the_definition_is_refused(
         self, source: Source, rule: Deduplication, column: str, delay: str
     ) -> None:
         """A watermark of another column or delay than the definition's is refused."""
@@ -100,7 +100,7 @@ class TestRefused:
 class TestStream:
     """When a stream forgets a key, to the millisecond."""
 
-    def test_by_key(self, source: Source, tmp_path: Path) -> None:
+    def test_a_key_without_a_time_is_never_forgotten(self, source: Source, tmp_path: Path) -> None:
         """It never does: state grows with every key."""
         source.put(("a", SECOND, 1), ("b", SECOND, 2))
         with running(BY_KEY.apply(source.stream()), tmp_path / "checkpoint") as steps:
@@ -111,7 +111,9 @@ class TestStream:
             assert [1, 2, 4] == steps.values
             assert 3 == steps.state_rows()
 
-    def test_by_key_and_time(self, source: Source, tmp_path: Path) -> None:
+    def test_a_key_is_forgotten_when_the_watermark_reaches_its_time(
+        self, source: Source, tmp_path: Path
+    ) -> None:
         """A key is forgotten when the watermark reaches its event time; without one, never."""
         time_ms = 100 * SECOND
         source.put(("a", time_ms, 1), ("a", time_ms, 1), ("a", time_ms + 1, 2), ("n", None, 3))
@@ -127,7 +129,9 @@ class TestStream:
 
             assert [1, 2, 3, 9, 9, 9] == steps.values
 
-    def test_within(self, source: Source, tmp_path: Path) -> None:
+    def test_a_key_is_forgotten_when_the_watermark_is_a_delay_past_it(
+        self, source: Source, tmp_path: Path
+    ) -> None:
         """
         A key is forgotten when the watermark reaches its first event time + delay.
 
@@ -154,7 +158,9 @@ class TestStream:
             assert {("untimed", 2), ("mover", 3), ("a", 4), ("b", 4), ("d", 5)} == {*kept}
             assert [1] * 6 + [2, 3, 4, 4, 5] == steps.values
 
-    def test_own_watermark(self, source: Source) -> None:
+    def test_the_definition_declares_the_watermark_and_takes_an_equal_one(
+        self, source: Source
+    ) -> None:
         """The definition declares the watermark, and takes an equal one that is there."""
         expected = (Watermark("ts", timedelta(seconds=10)),)
         declared = declare_watermark(source.stream(), "ts", "10s")
@@ -204,7 +210,9 @@ def collected(frame: DataFrame) -> list[str]:
 class TestBatch:
     """The row that a batch keeps is a matter of content alone."""
 
-    def test_within(self, source: Source) -> None:
+    def test_a_row_is_kept_more_than_the_delay_after_the_last_one_kept(
+        self, source: Source
+    ) -> None:
         """A row is kept where it is the first, or more than the delay after the last one kept."""
         rows = random_rows(0)
         source.put(*rows[:300])
@@ -224,7 +232,9 @@ class TestBatch:
         ],
         ids=["key", "key and time"],
     )
-    def test_earliest(self, source: Source, rule: Deduplication, group: Any) -> None:
+    def test_the_earliest_row_of_a_key_is_kept(
+        self, source: Source, rule: Deduplication, group: Any
+    ) -> None:
         """The earliest row of a key is kept, of these the smallest by content."""
         rows = random_rows(7)
         source.put(*rows)
@@ -236,7 +246,7 @@ class TestBatch:
 
         assert sorted(map(repr, first.values())) == found
 
-    def test_without_time(self, source: Source) -> None:
+    def test_the_smallest_row_is_kept_where_no_event_time_is_named(self, source: Source) -> None:
         """Where no event time is named, the smallest row by content is kept."""
         source.put(("a", 2 * SECOND, 1), ("a", SECOND, 2), ("a", SECOND, 1))
         rule = drop_duplicates_by_key("id", unbounded_state=True)
@@ -244,7 +254,9 @@ class TestBatch:
         assert [repr(("a", SECOND, 1))] == collected(rule.apply(source.batch()))
 
     @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-    def test_columns(self, source: Source, rule: Deduplication) -> None:
+    def test_columns_of_any_name_and_type_go_through(
+        self, source: Source, rule: Deduplication
+    ) -> None:
         """Columns of any name and type go through as they are, those without an order too."""
         source.put(("a", SECOND, 1), ("a", SECOND, 2))
         frame = source.batch().select(
@@ -278,7 +290,7 @@ def repeated_within(seed: int) -> list[TimedRow]:
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
-def test_a_stream_and_a_batch_keep_the_same(source: Source, tmp_path: Path, seed: int) -> None:
+def test_a_stream_and_a_batch_keep_the_same_rows(source: Source, tmp_path: Path, seed: int) -> None:
     """Where the repeats of a key lie within the delay; all of `later` ones need `within`."""
     rows = repeated_within(seed)
     borders = sorted(Random(seed).sample(range(1, len(rows)), 3))
@@ -345,7 +357,7 @@ def sent(spark: SparkSession, folder: Path) -> DataFrame:
 
 
 @pytest.mark.nightly
-def test_one_without_a_watermark_may_come_before_sessions(
+def test_a_deduplication_without_a_watermark_may_come_before_sessions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """The watermark is then that of the spec alone."""
@@ -363,7 +375,7 @@ def test_one_without_a_watermark_may_come_before_sessions(
     assert [["x"]] == [row.ids for row in rows]
 
 
-def test_one_with_a_watermark_may_come_before_a_spec_without_one(
+def test_a_deduplication_with_a_watermark_may_come_before_a_spec_without_one(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Spark refuses a second watermark in a query, and this spec declares none."""

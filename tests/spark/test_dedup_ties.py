@@ -88,7 +88,7 @@ def check_one_is_kept(spark: SparkSession, first: str, second: str) -> None:
 
 
 @pytest.mark.parametrize("name", TIES)
-def test_the_smaller_by_content_is_kept(spark: SparkSession, name: str) -> None:
+def test_the_smaller_row_by_content_is_kept(spark: SparkSession, name: str) -> None:
     """Two rows differ in one column alone."""
     check_one_is_kept(spark, *TIES[name])
 

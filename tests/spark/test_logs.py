@@ -46,7 +46,9 @@ def checkpoint(folder: Path, version: str = "v1") -> Path:
 
 
 @pytest.mark.parametrize("version", ["v1", "v2"])
-def test_sound_logs_pass(spark: SparkSession, tmp_path: Path, version: str) -> None:
+def test_logs_of_a_sound_checkpoint_are_accepted(
+    spark: SparkSession, tmp_path: Path, version: str
+) -> None:
     """With the last micro-batch finished or not, with entries deleted by Spark, and without any."""
     root = checkpoint(tmp_path / "whole", version)
     check_logs(str(root), spark)

@@ -123,7 +123,7 @@ def test_a_temporary_checkpoint_begins_anew(stream: DataFrame, tmp_path: Path) -
     assert "0: 1\n0: 1\n" == seen.read_text()
 
 
-def test_foreach_gets_each_row(stream: DataFrame, tmp_path: Path) -> None:
+def test_foreach_calls_the_function_with_each_row(stream: DataFrame, tmp_path: Path) -> None:
     """The function is called on an executor with a row."""
     path = tmp_path / "rows"
 

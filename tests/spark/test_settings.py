@@ -74,7 +74,7 @@ class Session:
         self.version, self.conf = "4.3.0", Settings(settings)
 
 
-def test_settings_for_the_builder() -> None:
+def test_the_settings_for_the_builder_are_those_of_this_spark() -> None:
     """All that this Spark has, as text; the rest of them may be set in a session that runs."""
     found = recommended_settings(8)
 
@@ -86,14 +86,16 @@ def test_settings_for_the_builder() -> None:
 
 
 @pytest.mark.parametrize("cores", [0, -1, True, "8", 1.5])
-def test_cores_are_a_number(cores: Any) -> None:
+def test_a_number_of_cores_that_is_no_number_is_refused(cores: Any) -> None:
     """Nothing else becomes a setting."""
     with pytest.raises(SpecError, match="`cores` must be a whole number from 1"):
         recommended_settings(cores)
 
 
 @pytest.mark.parametrize("setting", KNOWN, ids=lambda setting: setting.name)
-def test_spark_takes_them_when_the_table_says(spark: SparkSession, setting: Setting) -> None:
+def test_spark_takes_each_setting_when_the_table_says(
+    spark: SparkSession, setting: Setting
+) -> None:
     """What only a start can set is refused by a session that runs, and the rest isn't."""
     value = "2" if setting.value == CORES else setting.value
     if setting.until != "start of Spark":
@@ -218,7 +220,9 @@ def test_a_spark_that_takes_any_pyarrow_is_known_by_its_first_numbers(spark: str
 
 
 @pytest.mark.parametrize(("spark", "python"), [("3.5.9", (3, 11, 7)), ("4.0.0", (3, 13, 0))])
-def test_other_releases_need_nothing_more(spark: str, python: tuple[int, ...]) -> None:
+def test_a_spark_that_does_not_import_distutils_is_accepted_without_it(
+    spark: str, python: tuple[int, ...]
+) -> None:
     """Python 3.11 has `distutils`, and Spark 4 doesn't import it."""
     check_libraries(spark, python, "18.0.0")
 

@@ -111,7 +111,7 @@ def test_a_stream_goes_on_with_its_checkpoint(spark: SparkSession, tmp_path: Pat
     assert (rows["bob"].pages, rows["bob"].seconds, rows["bob"].long) == (1, 0, False)
 
 
-def test_its_spec_runs_without_spark(views: DataFrame) -> None:
+def test_the_spec_of_the_shorthand_runs_without_spark(views: DataFrame) -> None:
     spec = visits(views).spec(pages=agg.count(), landing=agg.first("page"))
     assert [field.name for field in attrs.fields(spec.event)] == ["page"]
     driver = SessionDriver(spec)
@@ -277,7 +277,7 @@ IN_ORDER: dict[str, Any] = {"order": "event_time"}
         ),
     ],
 )
-def test_it_takes_what_a_spec_takes_and_reads_the_columns_for_it(
+def test_the_shorthand_takes_the_arguments_of_a_spec_and_reads_their_columns(
     views: DataFrame, arguments: dict[str, Any], reads: list[str], needs: dict[str, Any]
 ) -> None:
     """Those that no aggregate reads, too; and in time order where a rule depends on it."""
@@ -300,7 +300,7 @@ def test_it_takes_what_a_spec_takes_and_reads_the_columns_for_it(
         ({"gap": "2h", "sequence": "number"}, [1, 4]),
     ],
 )
-def test_what_it_takes_shows_in_the_rows(
+def test_each_argument_of_the_shorthand_shows_in_the_rows(
     views: DataFrame, arguments: dict[str, Any], pages: list[int]
 ) -> None:
     """By rules and functions that read columns which no aggregate does."""

@@ -21,7 +21,7 @@ print(gc.get_freeze_count() > 0.9 * before, len(gc.get_objects()) < 0.1 * before
 """
 
 
-def test_a_stage_freezes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_freezes_its_objects_once_for_each_stage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stage may import more, and none is frozen twice: garbage made since would stay."""
     frozen: list[None] = []
     monkeypatch.setattr(gc, "freeze", lambda: frozen.append(None))
@@ -41,7 +41,9 @@ def test_imports_are_no_longer_looked_at() -> None:
 
 
 @pytest.mark.parametrize("shows_causes", [False, True])
-def test_an_error_of_ours_leaves_a_worker_without_our_lines(*, shows_causes: bool) -> None:
+def test_an_error_of_sessionkit_leaves_a_worker_without_its_own_lines(
+    *, shows_causes: bool
+) -> None:
     """Spark leaves out causes by default; else the message comes first."""
     given = UserFunctionError("`update` raised", "its lines", "fix it")
 

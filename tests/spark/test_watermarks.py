@@ -39,14 +39,14 @@ def _source(spark: SparkSession, tmp_path: Path) -> Source:
 class TestDeclare:
     """`declare_watermark`, and what Spark does without it."""
 
-    def test_stream(self, source: Source) -> None:
+    def test_a_stream_carries_its_column_and_delay(self, source: Source) -> None:
         """A stream carries column and delay, which can be read again; rows are as before."""
         declared = declare_watermark(source.stream(), "ts", "1m30s")
 
         assert (Watermark("ts", timedelta(seconds=90)),) == declared_watermarks(declared)
         assert source.stream().columns == declared.columns
 
-    def test_copy(self, source: Source) -> None:
+    def test_a_copy_of_the_event_time_carries_the_watermark(self, source: Source) -> None:
         """A copy of the event time carries the watermark too."""
         declared = declare_watermark(source.stream(), "ts", "10 seconds")
         copied = declared.withColumn("again", F.col("ts"))
@@ -54,7 +54,7 @@ class TestDeclare:
         expected = (Watermark("ts", TEN_SECONDS), Watermark("again", TEN_SECONDS))
         assert expected == declared_watermarks(copied)
 
-    def test_column(self, source: Source) -> None:
+    def test_a_column_that_cannot_be_the_event_time_is_refused(self, source: Source) -> None:
         """A column that cannot be the event time is refused, on a stream and on a batch."""
         source.put(("a", SECOND, 1))
         nested = F.struct(F.col("ts").alias("time"))
@@ -80,7 +80,9 @@ class TestDeclare:
             ("0 seconds", "zero_delay='drops_ties'"),
         ],
     )
-    def test_delay(self, source: Source, delay: str, fact: str) -> None:
+    def test_a_delay_that_spark_would_misread_is_refused(
+        self, source: Source, delay: str, fact: str
+    ) -> None:
         """A delay that Spark would misread, or that drops rows unexpectedly, is refused."""
         text = refusal(declare_watermark, source.stream(), "ts", delay)
 
@@ -90,7 +92,7 @@ class TestDeclare:
         ("delay", "options", "values"),
         [("0 seconds", {"zero_delay": "drops_ties"}, [1]), ("1 millisecond", {}, [1, 2])],
     )
-    def test_ties(
+    def test_with_no_delay_a_row_that_ties_with_the_newest_is_dropped_a_batch_later(
         self, source: Source, tmp_path: Path, delay: str, options: Options, values: list[int]
     ) -> None:
         """With a delay of zero, a row that shares the newest event time is dropped one batch on."""
@@ -104,7 +106,7 @@ class TestDeclare:
             assert values == steps.values
 
     @pytest.mark.parametrize("column", ["ts", "again"])
-    def test_second(self, source: Source, column: str) -> None:
+    def test_a_second_watermark_is_refused(self, source: Source, column: str) -> None:
         """A second watermark is refused, which Spark does only once the first one moves."""
         frame = source.stream().withColumn("again", F.col("ts"))
         declared = declare_watermark(frame, "ts", "10 seconds")
@@ -123,14 +125,14 @@ def _policy_max(spark: SparkSession) -> Iterator[None]:
 class TestSeveral:
     """Streams that come together in one query."""
 
-    def test_min(self, source: Source) -> None:
+    def test_streams_that_each_have_a_watermark_are_accepted(self, source: Source) -> None:
         """Streams that each have a watermark pass, and batches among them need none."""
         source.put(("a", SECOND, 1))
         declared = declare_watermark(source.stream(), "ts", "10 seconds")
 
         check_watermarks(declared, source.batch(), declared)
 
-    def test_other_policy(self, source: Source) -> None:
+    def test_a_policy_that_the_session_does_not_have_is_refused(self, source: Source) -> None:
         """A policy that the session does not have is refused, and the hint says how to set it."""
         declared = declare_watermark(source.stream(), "ts", "10 seconds")
 
@@ -139,7 +141,7 @@ class TestSeveral:
         assert says(text, "'max'", "'min'", f'spark.conf.set("{POLICY_SETTING}", "max")')
 
     @pytest.mark.usefixtures("policy_max")
-    def test_policy_set(self, source: Source) -> None:
+    def test_the_policy_that_the_session_has_is_accepted(self, source: Source) -> None:
         """The policy that the session has passes; one stream alone passes any."""
         declared = declare_watermark(source.stream(), "ts", "10 seconds")
 
@@ -147,7 +149,7 @@ class TestSeveral:
         check_watermarks(declared, policy="min")
         assert says(refusal(check_watermarks, declared, declared), "'min'", "'max'")
 
-    def test_without(self, source: Source, tmp_path: Path) -> None:
+    def test_a_stream_without_a_watermark_is_refused(self, source: Source, tmp_path: Path) -> None:
         """A stream without a watermark is refused: Spark judges its rows by that of the others."""
         other = Source(source.spark, tmp_path / "other")
         declared = declare_watermark(source.stream(), "ts", "10 seconds")
@@ -167,7 +169,9 @@ class TestSeveral:
 class TestGuard:
     """`guard_future`, and what happens without it."""
 
-    def test_stream(self, source: Source, tmp_path: Path) -> None:
+    def test_a_time_from_the_future_does_not_move_the_watermark(
+        self, source: Source, tmp_path: Path
+    ) -> None:
         """A time from the future goes to its own column and does not move the watermark."""
         source.put(("a", 100 * SECOND, 1), ("b", YEAR_2999, 2), ("c", None, 3))
         guarded = guard_future(source.stream(), "ts")
@@ -184,7 +188,9 @@ class TestGuard:
             assert (None, YEAR_2999) == times[2]
             assert (None, None) == times[3]
 
-    def test_unguarded(self, source: Source, tmp_path: Path) -> None:
+    def test_without_the_guard_a_time_from_the_future_moves_the_watermark(
+        self, source: Source, tmp_path: Path
+    ) -> None:
         """Without the guard that time is where the watermark stays, and the report says so."""
         source.put(("b", YEAR_2999, 2))
         declared = declare_watermark(source.stream(), "ts", "10 seconds")
@@ -199,7 +205,7 @@ class TestGuard:
         assert instant(YEAR_2999 - 10 * SECOND) == report.watermark
         assert 2 == report.dropped
 
-    def test_beyond_the_calendar(self, source: Source, tmp_path: Path) -> None:
+    def test_a_time_beyond_the_year_9999_is_reported(self, source: Source, tmp_path: Path) -> None:
         """A time beyond the year 9999, such as milliseconds read as seconds, is reported too."""
         source.put(("b", 1_767_225_600_000, 1))
         seconds = F.timestamp_seconds(F.unix_millis("ts"))
@@ -211,7 +217,7 @@ class TestGuard:
             assert datetime.max.replace(microsecond=0, tzinfo=UTC) == report.watermark
             assert "ahead_of_clock" == report.state
 
-    def test_limit(self, spark: SparkSession) -> None:
+    def test_a_time_exactly_the_skew_ahead_is_accepted(self, spark: SparkSession) -> None:
         """On a batch, exactly the skew ahead of the clock is fine, a microsecond more is not."""
         ahead = F.make_dt_interval(F.lit(1), F.lit(0), F.lit(0), F.col("value") / F.lit(1e6))
         frame = spark.range(2).selectExpr("id value")
@@ -231,7 +237,9 @@ class TestGuard:
             (lambda f: f, {"max_future_skew": "1 month"}, ["`max_future_skew`", "in days"]),
         ],
     )
-    def test_refused(self, source: Source, change: Any, options: Options, facts: list[str]) -> None:
+    def test_what_cannot_be_guarded_is_refused(
+        self, source: Source, change: Any, options: Options, facts: list[str]
+    ) -> None:
         """What cannot be guarded is refused on the driver."""
         assert says(refusal(guard_future, change(source.stream()), "ts", **options), *facts)
 
@@ -239,7 +247,9 @@ class TestGuard:
 class TestQuery:
     """What a real query reports."""
 
-    def test_life(self, source: Source, tmp_path: Path) -> None:
+    def test_a_report_follows_a_query_from_its_start_to_its_idle_end(
+        self, source: Source, tmp_path: Path
+    ) -> None:
         """From nothing to a watermark that waits for newer events."""
         declared = declare_watermark(source.stream(), "ts", "10 seconds")
         with running(declared.dropDuplicates(["id"]), tmp_path / "checkpoint") as steps:
@@ -263,7 +273,9 @@ class TestQuery:
                 steps.run()
             assert "stalled" == explain_watermark(steps.query).state
 
-    def test_silent_source(self, source: Source, tmp_path: Path) -> None:
+    def test_a_silent_source_holds_the_watermark_and_is_named(
+        self, source: Source, tmp_path: Path
+    ) -> None:
         """A source of a union that sends nothing holds the watermark at 1970, and is named."""
         report = silent_source(source, tmp_path)
 
@@ -273,7 +285,9 @@ class TestQuery:
         assert silent.endswith("/silent]")
 
     @pytest.mark.usefixtures("policy_max")
-    def test_silent_source_under_max(self, source: Source, tmp_path: Path) -> None:
+    def test_a_silent_source_holds_nothing_under_the_policy_max(
+        self, source: Source, tmp_path: Path
+    ) -> None:
         """Under the policy max it holds nothing."""
         report = silent_source(source, tmp_path)
 
@@ -314,7 +328,7 @@ class TestReport:
     @pytest.mark.parametrize(
         ("by_slowest", "state", "silent"), [(True, "held_back", ("b",)), (False, "stalled", ())]
     )
-    def test_a_source_that_fell_silent(
+    def test_a_source_that_fell_silent_is_named(
         self, by_slowest: bool, state: str, silent: tuple[str, ...]
     ) -> None:
         """It holds the watermark under `min`, where each source has one of its own."""
@@ -330,13 +344,13 @@ class TestReport:
         assert silent == report.silent
         assert datetime(2026, 3, 8, 12, 0, 5, tzinfo=UTC) == report.since
 
-    def test_a_source_that_sends_old_times(self) -> None:
+    def test_a_source_that_sends_old_times_is_named(self) -> None:
         """Progress cannot tell which source does."""
         batches = [batch(n, "2026-03-08T11:01", a=1, b=1) for n in (5, 6)]
 
         assert "stalled" == _report(batches, by_slowest=True).state
 
-    def test_a_bucket_that_is_ahead_of_spark(self) -> None:
+    def test_a_bucket_ahead_of_the_watermark_of_spark_is_reported(self) -> None:
         """Under `close_idle_after` the watermark in force follows the clock."""
         silent = batch(7, "2026-03-08T11:01", a=0)
         ahead_us = 1_773_000_000_000_000  # 2026-03-08 20:00:00Z

@@ -115,7 +115,7 @@ LATE_OR_NONE = {"none": TEN, "the same": LATE}
 class TestDefinition:
     """What can be checked before there is a frame, or a session."""
 
-    def test_frozen(self) -> None:
+    def test_each_method_returns_a_new_value(self) -> None:
         """Each method returns a new value and leaves the one that it was called on."""
         counts = counted(TEN)
         changed = counts.output_mode("update").with_window_time()
@@ -124,7 +124,7 @@ class TestDefinition:
         assert ("word", "window_start", "window_end", "window_time", "n") == changed.columns
         assert ("append", "update") == (counts.mode, changed.mode)
 
-    def test_short_durations(self) -> None:
+    def test_a_duration_may_be_written_in_short(self) -> None:
         """A duration means what it says in short too, in words to Spark."""
         assert timedelta(minutes=30) == session("30m", event_time="ts").shape.length
         assert timedelta(minutes=90) == tumbling("1h30m", event_time="ts").shape.every
@@ -178,7 +178,9 @@ class TestDefinition:
             (lambda: TEN.agg(window_end="max(ts)"), ["`window_end`", "reserved"]),
         ],
     )
-    def test_refused(self, make: Callable[[], object], facts: list[str]) -> None:
+    def test_a_definition_that_cannot_work_is_refused(
+        self, make: Callable[[], object], facts: list[str]
+    ) -> None:
         """What cannot work is refused where it is written."""
         assert says(refusal(make), *facts)
 
@@ -214,7 +216,7 @@ def shuffled(seed: int) -> list[list[Event]]:
 class TestStreamEqualsBatch:
     """The same definition over a stream and over a batch."""
 
-    def test_append(self, source: Sourced) -> None:
+    def test_append_mode_writes_the_windows_that_are_over(self, source: Sourced) -> None:
         """The windows that a stream appends are those of the batch that its watermark is past."""
         events = source(shuffled(7))
 
@@ -236,7 +238,7 @@ class TestStreamEqualsBatch:
         assert 8 < min(Counter(row[0] for row in rows(run)).values())
         assert "2024-03-10T18:10:00.000Z" == run.query.recentProgress[-1]["eventTime"]["watermark"]
 
-    def test_update(self, source: Sourced) -> None:
+    def test_update_mode_writes_the_windows_of_the_batch_last(self, source: Sourced) -> None:
         """In update mode the last row of each window and key is that of the batch."""
         events = source(shuffled(8))
         delay = timedelta(minutes=20)
@@ -251,7 +253,9 @@ class TestStreamEqualsBatch:
         assert plain(counts.apply(events.batch()).collect()) == plain([*last.values()])
         assert 2 == run.of_operator("numRowsTotal")[-1], "windows leave the state"
 
-    def test_complete(self, source: Sourced) -> None:
+    def test_complete_mode_writes_all_windows_of_the_batch_in_the_end(
+        self, source: Sourced
+    ) -> None:
         """In complete mode the last micro-batch writes all windows of the batch."""
         events = source(shuffled(9)[:3])
         counts = counted(SHAPES["session"]).output_mode("complete")
@@ -260,7 +264,9 @@ class TestStreamEqualsBatch:
 
         assert sorted(counts.apply(events.batch()).collect()) == sorted(run.batches[-1])
 
-    def test_columns(self, events: FileStream) -> None:
+    def test_keys_window_and_aggregates_are_columns_of_the_top_level(
+        self, events: FileStream
+    ) -> None:
         """Keys, window and aggregates are columns of the top level, in both."""
         counts = counted(LATE).with_window_time()
         kinds = ["string", "timestamp", "timestamp", "timestamp", "bigint"]
@@ -268,7 +274,7 @@ class TestStreamEqualsBatch:
         for frame in (counts.apply(events.events()), counts.apply(events.batch())):
             assert list(zip(counts.columns, kinds, strict=True)) == frame.dtypes
 
-    def test_odd_names(self, events: FileStream) -> None:
+    def test_a_name_may_hold_what_spark_takes_for_syntax(self, events: FileStream) -> None:
         """A name may hold what Spark takes for syntax."""
         names = {"ts": "event.time", "word": "a`b"}
         odd = tumbling(
@@ -300,7 +306,7 @@ class TestDynamicGap:
         event_time="ts", dynamic_gap="gap", keys="word", watermark_delay="5 minutes"
     ).agg(n="count(*)")
 
-    def test_what_spark_leaves_out(self, source: Sourced) -> None:
+    def test_rows_without_a_positive_gap_are_in_no_session(self, source: Sourced) -> None:
         """Rows without a positive gap are in no session, and no counter shows them."""
         events = source(self.FILES)
         run = finished(self.COUNTS.apply(events.events()))
@@ -316,7 +322,9 @@ class TestDynamicGap:
         ("zero", "the gap is zero or negative"),
     )
 
-    def test_rejected(self, source: Sourced) -> None:
+    def test_rows_without_a_positive_gap_are_returned_with_the_reason(
+        self, source: Sourced
+    ) -> None:
         """`rejected` returns those rows with the reason, of a batch and of a stream."""
         events = source(self.FILES)
         batch = self.COUNTS.rejected(events.batch()).select("word", "reason")
@@ -325,7 +333,7 @@ class TestDynamicGap:
         assert [*self.REJECTED] == plain(batch.collect())
         assert [*self.REJECTED] == rows(finished(stream))
 
-    def test_rejected_without_gap(self, events: FileStream) -> None:
+    def test_fixed_windows_reject_only_rows_without_an_event_time(self, events: FileStream) -> None:
         """Of fixed windows, only rows without an event time are rejected."""
         frame = events.batch().withColumn("ts", F.expr("CASE WHEN word = 'dog' THEN ts END"))
 
@@ -337,14 +345,14 @@ class TestDynamicGap:
 class TestWatermark:
     """The watermark must be on the column of the windows, once, and before the aggregation."""
 
-    def test_two(self, events: FileStream) -> None:
+    def test_a_watermark_other_than_that_of_the_frame_is_refused(self, events: FileStream) -> None:
         """A delay other than that of the frame, or another column, is refused."""
         stream = events.events().withColumn("seen", F.col("ts"))
         for column, declared in (("ts", "on `ts` with a delay of 1 hour"), ("seen", "on `seen`")):
             text = refusal(counted(LATE).apply, stream.withWatermark(column, "1 hour"))
             assert says(text, "already declared", declared)
 
-    def test_recognised(self, events: FileStream) -> None:
+    def test_a_watermark_that_the_frame_has_is_used(self, events: FileStream) -> None:
         """A watermark that the frame has on the column is used; the definition may repeat it."""
         declared = events.events().withWatermark("ts", "5 minutes")
         with warnings.catch_warnings():
@@ -370,7 +378,9 @@ class TestState:
         ],
         ids=["complete", "update without watermark"],
     )
-    def test_warning(self, source: Sourced, definition: WindowedAggregation, reason: str) -> None:
+    def test_a_state_that_grows_forever_is_warned_of(
+        self, source: Sourced, definition: WindowedAggregation, reason: str
+    ) -> None:
         """The warning names the reason, the growth and what to change; no late row is dropped."""
         events = source([[("12:30", "dog")], [("12:31", "dog")], [("12:01", "dog")]])
         with pytest.warns(UserWarning, match="for each key and window, forever") as caught:
@@ -388,7 +398,7 @@ class TestState:
 class TestColumns:
     """The time column must be a timestamp, and what is named must be there."""
 
-    def test_missing(self, events: FileStream) -> None:
+    def test_a_missing_column_is_named_with_those_that_are_there(self, events: FileStream) -> None:
         """A column that is missing is named, with those that are there."""
         text = refusal(attrs.evolve(TEN, keys=("Word",)).agg(n="count(*)").apply, events.batch())
         assert says(text, "`Word`", "ts, word, gap", "`word`")
@@ -409,7 +419,7 @@ class TestWindowsOverWindows:
         return source(files)
 
     @pytest.mark.nightly
-    def test_stream_equals_batch(self, long: FileStream) -> None:
+    def test_windows_of_windows_on_a_stream_are_those_of_a_batch(self, long: FileStream) -> None:
         """Windows or sessions of windows, and windows of sessions, are those of a batch."""
         of_windows = session("20 minutes", event_time="window_time", keys="word").agg(
             total="sum(n)"
@@ -451,7 +461,7 @@ class TestWindowsOverWindows:
         batch = together(long.batch()).where("window_end < '2024-03-10 15:00:00'")
         assert plain(batch.collect()) == rows(run)
 
-    def test_watermark_after_aggregation(self, long: FileStream) -> None:
+    def test_a_watermark_on_the_result_of_an_aggregation_is_refused(self, long: FileStream) -> None:
         """A watermark on the result of an aggregation is refused, of the frame or declared here."""
         first = counted(LATE).apply(long.events())
         hour = tumbling("1 hour", event_time="window_end")
@@ -463,7 +473,9 @@ class TestWindowsOverWindows:
         ):
             assert says(refusal(counts.apply, frame), "watermark", "after an aggregation", "1970")
 
-    def test_table_joined(self, events: FileStream) -> None:
+    def test_a_stream_may_be_joined_to_a_table_that_is_an_aggregation(
+        self, events: FileStream
+    ) -> None:
         """A table that is an aggregation itself makes no chain of what it is joined to."""
         totals = events.batch().groupBy("word").agg(F.count("*").alias("total"))
         joined = events.events().join(totals, "word").withWatermark("ts", "5 minutes")

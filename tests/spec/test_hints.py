@@ -1195,7 +1195,7 @@ def refusal_of(one: Case) -> SpecError:
 
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda one: one.hint)
-def test_who_does_what_a_hint_says_is_not_refused_again(one: Case) -> None:
+def test_following_a_hint_ends_the_refusal(one: Case) -> None:
     text = str(refusal_of(one))
     assert one.hint in text.partition("\n\nHint: ")[2]
     one.followed()

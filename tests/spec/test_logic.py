@@ -69,7 +69,7 @@ def update_of_text(state: "Visit", event: "View") -> "Visit":
     return state
 
 
-def test_annotations_may_be_texts() -> None:
+def test_annotations_of_functions_may_be_texts() -> None:
     """As under `from __future__ import annotations`."""
     spec = spec_of(create=untyped, update=update_of_text, merge=untyped)
 

@@ -105,7 +105,7 @@ def test_the_key_is_a_named_tuple() -> None:
     assert key_class(("user_id",)) is key_class(("user_id",))
 
 
-def test_a_session_of_the_engine_is_the_same_value() -> None:
+def test_a_session_that_reads_its_times_late_is_an_equal_session() -> None:
     """Its times are made when they are read, which nobody can see."""
     start = datetime(2024, 1, 1, tzinfo=UTC)
     made = Session(("ann",), "id", start, start + HALF_HOUR, 2, last_event_time=start)

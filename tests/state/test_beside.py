@@ -91,7 +91,7 @@ class Unset:
     [Data(), InDict(), Slotted(0), OnlyMethods(), WithMixin()],
     ids=lambda m: type(m).__name__,
 )
-def test_an_attribute_beside_the_fields_is_refused_with_its_name(made: Any) -> None:
+def test_an_attribute_that_is_no_field_is_refused_with_its_name(made: Any) -> None:
     """However the class is made: it would be gone after the micro-batch."""
     name = type(made).__name__
     codec = codec_of(type(made))
@@ -277,13 +277,13 @@ class Asked(Data):
         (Asked(3), [7, None, [], [], None]),
     ],
 )
-def test_fields_are_read_wherever_they_are(made: Any, expected: list[Any]) -> None:
+def test_fields_in_slots_and_in_dicts_are_read(made: Any, expected: list[Any]) -> None:
     """In a slot, in a dict, or where a class gives something else than it holds."""
     encoded = codec_of(type(made)).encode([made])
     assert expected == [column.to_pylist()[0] for column in encoded]
 
 
-def test_one_object_of_many_is_found() -> None:
+def test_one_object_of_many_with_such_an_attribute_is_found() -> None:
     """Though another one lacks a field that the class has a default for."""
     codec, made = codec_of(Data), [Data() for _ in range(5)]
     del made[1].pages
@@ -351,7 +351,7 @@ def test_the_event_after_which_a_state_does_not_fit_is_rejected() -> None:
     assert [Visit([1, 2, 4])] == driver.take_results()
 
 
-def test_check_spec_finds_it() -> None:
+def test_check_spec_finds_an_attribute_that_is_no_field() -> None:
     """It fails for the first event that sets the attribute."""
 
     @dataclass

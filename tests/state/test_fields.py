@@ -222,7 +222,7 @@ def test_a_class_is_read_with_its_parts() -> None:
     )
 
 
-def test_annotations_may_be_text() -> None:
+def test_annotations_in_quotes_are_resolved() -> None:
     """Annotations in quotes are resolved, also inside others and where the class comes later."""
     below = AttrsType(Below, fields_of(Below).fields, Below)
     expected = [OptionalType(below), DictType(StrType(), ListType(below))]

@@ -16,7 +16,10 @@ FIGURES: Final = "figures"
 """The name under which a test calls `record_property` for a line at the end of the run."""
 
 CASES: Final = "conformance/test_conformance.py::"
-TITLES: Final = {"driver": "::test_on_driver[", "Spark": "::test_on_spark["}
+TITLES: Final = {
+    "driver": "::test_a_case_has_its_answer_on_the_driver[",
+    "Spark": "::test_a_case_has_its_answer_on_spark[",
+}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

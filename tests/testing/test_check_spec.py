@@ -136,7 +136,7 @@ def test_a_function_that_fails_is_found() -> None:
     )
 
 
-def test_a_failure_that_is_data_is_none() -> None:
+def test_a_failure_that_the_spec_handles_is_no_finding() -> None:
     """Under `on_error="reject"` the query goes on, as its author wants it."""
 
     def broken(state: Visit, event: Click) -> None:

@@ -108,7 +108,7 @@ def test_the_event_that_it_names_closes_it_and_an_earlier_one_does_not() -> None
     ],
     ids=["until", "max_duration", "midnight"],
 )
-def test_a_rule_is_named(
+def test_an_explanation_names_the_rule_that_closes_a_session(
     expected: tuple[str, str, str], rules: SessionRules, events: list[tuple[str, dict[str, Any]]]
 ) -> None:
     """With the instant at which it fires, and what it says."""
@@ -159,7 +159,7 @@ def test_a_duplicate_is_the_copy_and_not_the_first() -> None:
     assert "duplicate" in str(found)
 
 
-def test_quarantined_events_say_why() -> None:
+def test_an_explanation_says_why_events_are_quarantined() -> None:
     """One without a time, and one from the future where there is a processing time."""
     arrived: list[Any] = [(None, PAGE), *pages("10:00", "2099-01-01 00:00")]
     found = explain_session(visits, "ann", arrived, processing_time=at("10:00"))
@@ -193,7 +193,7 @@ def test_without_events_there_is_only_a_sentence() -> None:
     assert f"<pre>{html.escape(expected)}</pre>" == found._repr_html_()
 
 
-def test_many_events_are_counted() -> None:
+def test_many_events_are_counted_and_the_first_six_listed() -> None:
     """The first six are listed."""
     found = explain_session(visits, "ann", pages(*(f"10:{minute:02}" for minute in range(9))))
     assert "9 events: 10:00, 10:01, 10:02, 10:03, 10:04, 10:05, and 3 more\n" in str(found)
@@ -251,7 +251,7 @@ def shown(session: ExplainedSession) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("name", SPECS)
 @given(data=st.data())
-def test_it_agrees_with_the_driver(name: str, data: st.DataObject) -> None:
+def test_an_explanation_has_the_sessions_of_the_driver(name: str, data: st.DataObject) -> None:
     """Its sessions are those that the driver closes or keeps open, each event is somewhere."""
     spec, arrived = SPECS[name], data.draw(arrivals[name])
     key, far = arrived[0].key, data.draw(st.integers(0, 90))

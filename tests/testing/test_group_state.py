@@ -79,7 +79,7 @@ def _changes(state: State) -> tuple[bool, bool]:
 class TestValueContract:
     """The state value, on the fake and on PySpark."""
 
-    def test_absent(self, make_state: MakeState) -> None:
+    def test_a_key_without_a_value_does_not_exist(self, make_state: MakeState) -> None:
         """A key without a value does not exist; getOption gives None, and get a ValueError."""
         state = make_state()
 
@@ -88,7 +88,7 @@ class TestValueContract:
         with pytest.raises(ValueError, match=r"."):
             _ = state.get
 
-    def test_present(self, make_state: MakeState) -> None:
+    def test_a_stored_value_is_read_as_a_tuple(self, make_state: MakeState) -> None:
         """A stored value comes back as a tuple from both getters; reading changes nothing."""
         state = make_state(value=(1, "a", None))
 
@@ -99,7 +99,7 @@ class TestValueContract:
         assert _armed(state) is None
 
     @pytest.mark.parametrize("value", [(7, "a"), [7, "a"]])
-    def test_update(self, make_state: MakeState, value: Any) -> None:
+    def test_an_update_gives_a_key_its_value(self, make_state: MakeState, value: Any) -> None:
         """An update with a tuple or a list of fields gives a key its value, and marks it."""
         state = make_state()
         state.update(value)
@@ -108,7 +108,7 @@ class TestValueContract:
         assert (True, False) == _changes(state)
 
     @pytest.mark.parametrize("value", [None, 7])
-    def test_update_refused(self, make_state: MakeState, value: Any) -> None:
+    def test_an_update_that_is_no_tuple_is_refused(self, make_state: MakeState, value: Any) -> None:
         """Neither None nor a bare number is a state value, and the refusal changes nothing."""
         state = make_state(value=(1,))
 
@@ -133,7 +133,9 @@ class TestValueContract:
             (None, None),
         ],
     )
-    def test_update_converts(self, make_state: MakeState, given: object, expected: object) -> None:
+    def test_scalars_of_numpy_and_pandas_become_values_of_python(
+        self, make_state: MakeState, given: object, expected: object
+    ) -> None:
         """NumPy and pandas scalars at the top level become Python values."""
         state = make_state()
         state.update((given,))
@@ -142,7 +144,7 @@ class TestValueContract:
         assert type(expected) is type(state.get[0])
 
     @pytest.mark.parametrize("value", [(1,), None])
-    def test_remove(self, make_state: MakeState, value: Any) -> None:
+    def test_a_removed_value_is_gone(self, make_state: MakeState, value: Any) -> None:
         """A removed value is gone, and the key is marked; removing what isn't there is allowed."""
         state = make_state(value=value)
         state.remove()
@@ -151,7 +153,7 @@ class TestValueContract:
         assert state.getOption is None
         assert (False, True) == _changes(state)
 
-    def test_last_change_wins(self, make_state: MakeState) -> None:
+    def test_the_last_of_update_and_remove_counts(self, make_state: MakeState) -> None:
         """Of update and remove."""
         state = make_state(value=(1,))
         state.remove()
@@ -166,7 +168,9 @@ class TestValueContract:
         ("value", "text"),
         [(None, "GroupState(<undefined>)"), ((1, "a"), "GroupState((1, 'a'))")],
     )
-    def test_str(self, make_state: MakeState, value: tuple[Any, ...] | None, text: str) -> None:
+    def test_the_text_names_the_value(
+        self, make_state: MakeState, value: tuple[Any, ...] | None, text: str
+    ) -> None:
         """The text names the value, or says that there is none."""
         assert text == str(make_state(value=value))
 
@@ -174,7 +178,7 @@ class TestValueContract:
 class TestClockContract:
     """What a call learns about time, on the fake and on PySpark."""
 
-    def test_clocks(self, make_state: MakeState) -> None:
+    def test_both_clocks_are_known_in_every_timeout_mode(self, make_state: MakeState) -> None:
         """They are known in every timeout mode; the watermark of a first batch is 0, not absent."""
         assert 500 == make_state(watermark_ms=500).getCurrentWatermarkMs()
         assert 0 == make_state(timeout=EVENT_TIME, watermark_ms=0).getCurrentWatermarkMs()
@@ -183,7 +187,9 @@ class TestClockContract:
             make_state().getCurrentWatermarkMs()
 
     @pytest.mark.parametrize("timed_out", [False, True])
-    def test_has_timed_out(self, make_state: MakeState, timed_out: bool) -> None:
+    def test_the_function_is_told_whether_it_is_called_on_timeout(
+        self, make_state: MakeState, timed_out: bool
+    ) -> None:
         """The function is told whether it is called on timeout, and never the stored timer."""
         state = make_state(timeout=EVENT_TIME, watermark_ms=500, has_timed_out=timed_out)
         state.setTimeoutTimestamp(700)
@@ -215,7 +221,9 @@ class TestTimerContract:
             (TIMESTAMP, np.float64(700), 700),
         ],
     )
-    def test_armed(self, make_timed: MakeState, setter: str, number: float, armed: int) -> None:
+    def test_a_timer_is_armed_in_whole_milliseconds(
+        self, make_timed: MakeState, setter: str, number: float, armed: int
+    ) -> None:
         """In whole milliseconds, at the watermark at the earliest; the last one counts."""
         state = make_timed(setter)
         getattr(state, setter)(10_000)
@@ -228,7 +236,9 @@ class TestTimerContract:
     @pytest.mark.parametrize(
         "change", [lambda state: state.update((1,)), lambda state: state.remove()]
     )
-    def test_survives_change(self, make_timed: MakeState, change: Callable[[State], None]) -> None:
+    def test_a_timer_survives_update_and_remove_in_the_same_call(
+        self, make_timed: MakeState, change: Callable[[State], None]
+    ) -> None:
         """A timer set earlier in the call survives update and remove."""
         state = make_timed(DURATION)
         state.setTimeoutDuration(10)
@@ -246,7 +256,9 @@ class TestTimerContract:
             (TIMESTAMP, pd.NaT),
         ],
     )
-    def test_wrong_value(self, make_timed: MakeState, setter: str, number: Any) -> None:
+    def test_a_timer_in_the_past_is_refused(
+        self, make_timed: MakeState, setter: str, number: Any
+    ) -> None:
         """Not positive, before the watermark, or at no time: a ValueError; the timer stays."""
         state = make_timed(setter)
         getattr(state, setter)(10_000)
@@ -270,7 +282,9 @@ class TestTimerContract:
             *((setter, np.int32(600)) for setter in MODES),
         ],
     )
-    def test_wrong_type(self, make_timed: MakeState, setter: str, number: Refused) -> None:
+    def test_a_timer_that_is_no_number_is_refused(
+        self, make_timed: MakeState, setter: str, number: Refused
+    ) -> None:
         """Neither int nor float: the fake fails the call, PySpark at the latest the task."""
         state = make_timed(setter)
 
@@ -280,7 +294,9 @@ class TestTimerContract:
 
     @pytest.mark.parametrize("setter", MODES)
     @pytest.mark.parametrize("number", [600, -10])
-    def test_wrong_mode(self, make_state: MakeState, setter: str, number: int) -> None:
+    def test_a_timer_of_another_mode_is_refused(
+        self, make_state: MakeState, setter: str, number: int
+    ) -> None:
         """A RuntimeError, before a bad number; text is never a duration, in whatever mode."""
         (other,) = {*MODES.values()} - {MODES[setter]}
         for timeout in ("NoTimeout", other):
@@ -301,7 +317,9 @@ class TestTimerContract:
             pd.Timestamp("2024-01-01T12:00"),
         ],
     )
-    def test_datetime(self, make_timed: MakeState, when: dt.datetime) -> None:
+    def test_a_datetime_is_cut_to_whole_milliseconds(
+        self, make_timed: MakeState, when: dt.datetime
+    ) -> None:
         """It's cut to whole milliseconds; a naive one is in the time zone of the machine."""
         state = make_timed(TIMESTAMP)
         state.setTimeoutTimestamp(when)
@@ -335,19 +353,21 @@ class TestConstruction:
             ),
         ],
     )
-    def test_impossible(self, arguments: dict[str, Any], error: type[Exception], text: str) -> None:
+    def test_an_impossible_call_is_refused_with_a_hint(
+        self, arguments: dict[str, Any], error: type[Exception], text: str
+    ) -> None:
         """An impossible call is an error with a hint."""
         with pytest.raises(error, match=rf"{text}(.|\n)*Hint: "):
             FakeGroupState(**arguments)
 
-    def test_own_copy(self) -> None:
+    def test_the_function_changes_a_copy_of_the_value(self) -> None:
         """A list in the value of a test is not the one that the function changes."""
         mine = [1]
         FakeGroupState(value=(mine,)).get[0].append(2)
 
         assert [1] == mine
 
-    def test_repr(self) -> None:
+    def test_the_representation_shows_value_marks_and_timer(self) -> None:
         """The representation shows value, marks and timer."""
         state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=0)
         state.update((1,))
@@ -371,7 +391,9 @@ class TestStoredAfter:
             ([("remove",), ("setTimeoutTimestamp", 800)], StoredGroup(None, 800)),
         ],
     )
-    def test_calls(self, calls: list[tuple[Any, ...]], expected: StoredGroup | None) -> None:
+    def test_an_update_clears_the_timer_and_a_removal_deletes_the_row(
+        self, calls: list[tuple[Any, ...]], expected: StoredGroup | None
+    ) -> None:
         """An update without a timer clears the old one; a removal deletes it, or keeps one."""
         state = FakeGroupState(
             value=(1,), timeout="EventTimeTimeout", watermark_ms=500, stored_timeout_ms=700
@@ -381,7 +403,7 @@ class TestStoredAfter:
 
         assert expected == state.stored_after()
 
-    def test_nothing(self) -> None:
+    def test_a_call_that_does_nothing_leaves_the_row_as_it_was(self) -> None:
         """A call that does nothing leaves the row as it was, with the timer that has fired."""
         state = FakeGroupState(
             value=(1,), timeout="EventTimeTimeout", watermark_ms=500, has_timed_out=True
@@ -390,7 +412,7 @@ class TestStoredAfter:
         assert FakeGroupState().stored_after() is None
         assert StoredGroup((1,), 499) == state.stored_after()
 
-    def test_changed_in_place(self) -> None:
+    def test_a_list_that_is_changed_without_an_update_is_lost(self) -> None:
         """A list changed in place is lost, as in Spark; after update it's stored as it ends."""
         state = FakeGroupState(value=([1],))
         state.get[0].append(2)
@@ -405,7 +427,7 @@ class TestStoredAfter:
 class TestNextCall:
     """The state of the next call for the same key."""
 
-    def test_carries_over(self) -> None:
+    def test_the_next_call_has_the_stored_value_and_timer(self) -> None:
         """Value and timer are those stored, the marks are fresh, the clocks stay or advance."""
         state = FakeGroupState(
             timeout="EventTimeTimeout", watermark_ms=500, processing_time_ms=1_000
@@ -424,7 +446,9 @@ class TestNextCall:
 
     @pytest.mark.parametrize(("after_ms", "fires"), [(-1, False), (0, False), (1, True)])
     @pytest.mark.parametrize("clock", ["watermark_ms", "processing_time_ms"])
-    def test_fires(self, clock: str, after_ms: int, fires: bool) -> None:
+    def test_a_timer_fires_when_its_clock_is_strictly_past_it(
+        self, clock: str, after_ms: int, fires: bool
+    ) -> None:
         """A timer fires when its clock is strictly past it."""
         if clock == "watermark_ms":
             state = FakeGroupState(timeout="EventTimeTimeout", watermark_ms=500)
@@ -440,7 +464,7 @@ class TestNextCall:
             with pytest.raises(ValueError, match=r"a timer at 800 does not fire(.|\n)*Hint: "):
                 state.next_call(**arguments)
 
-    def test_no_timer(self) -> None:
+    def test_a_key_whose_timer_was_cleared_does_not_time_out(self) -> None:
         """A key whose timer was cleared by an update does not time out."""
         state = FakeGroupState(
             value=(1,), timeout="EventTimeTimeout", watermark_ms=500, stored_timeout_ms=700
@@ -451,7 +475,7 @@ class TestNextCall:
             state.next_call(watermark_ms=900, has_timed_out=True)
 
     @pytest.mark.parametrize("name", ["watermark_ms", "processing_time_ms"])
-    def test_clock_back(self, name: str) -> None:
+    def test_neither_clock_goes_back(self, name: str) -> None:
         """Neither clock goes back."""
         state = FakeGroupState(watermark_ms=500, processing_time_ms=500)
         earlier: dict[str, Any] = {name: 499}

@@ -116,7 +116,7 @@ def _creating(fold: Callable[[Visit, View], Visit]) -> dict[str, Any]:
 class TestFinds:
     """Folds that depend on how events come."""
 
-    def test_forgotten_field(self) -> None:
+    def test_a_merge_that_forgets_a_field_is_found(self) -> None:
         """A merge that leaves a field out is found: an event must come between two sessions."""
 
         def forgetful(left: Visit, right: Visit) -> Visit:
@@ -127,7 +127,7 @@ class TestFinds:
 
         assert 3 == str(failure.value).count("View(")
 
-    def test_create_that_does_less_than_update(self) -> None:
+    def test_a_create_that_does_less_than_update_is_found(self) -> None:
         """It is found, also where events bring their own gap."""
 
         def create_empty(key: Any, event: View) -> Visit:
@@ -137,7 +137,7 @@ class TestFinds:
         with pytest.raises(ExpectationError):
             check_merge_law(_spec(create=create_empty, timeout=gap))
 
-    def test_rare_events(self) -> None:
+    def test_events_of_the_callers_choice_find_what_the_default_ones_do_not(self) -> None:
         """Events of the caller's choice find what the default ones do not."""
 
         def picky(state: Visit, event: View) -> Visit:
@@ -155,7 +155,7 @@ class TestFinds:
 class TestPasses:
     """Folds that keep the law."""
 
-    def test_lawful_functions(self) -> None:
+    def test_functions_that_keep_the_law_pass(self) -> None:
         """Counts, sums within rounding, maxima by time, sets and dicts, and NaN keep the law."""
         check_merge_law(_spec())
 
@@ -164,7 +164,7 @@ class TestPasses:
 
         check_merge_law(_spec(**_creating(not_a_number), merge=take_right), max_examples=50)
 
-    def test_no_merge_needed(self) -> None:
+    def test_a_spec_in_event_time_order_needs_no_merge(self) -> None:
         """In order of event time there is nothing to keep."""
 
         def last_wins(state: Visit, event: View) -> Visit:
@@ -176,7 +176,7 @@ class TestPasses:
 class TestSays:
     """The text of a violation."""
 
-    def test_whole_text(self) -> None:
+    def test_a_finding_shows_two_events_both_states_and_what_to_do(self) -> None:
         """It shows two events, both ways, both states, and what to do: the same each time."""
 
         def last_wins(state: Visit, event: View) -> Visit:
@@ -200,7 +200,7 @@ class TestSays:
         assert all(state.startswith("Visit(pages=0") for state in states)
         assert 'order="event_time"' in hint
 
-    def test_failing_function(self) -> None:
+    def test_a_function_that_raises_is_the_finding(self) -> None:
         """A function that raises is the finding, with its own text."""
 
         def refuse(left: Visit, right: Visit) -> Visit:

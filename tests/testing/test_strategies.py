@@ -81,7 +81,7 @@ class TestObjects:
     """`objects_of`."""
 
     @given(made=st.lists(objects_of(Everything), min_size=1, max_size=3))
-    def test_every_type(self, made: list[Everything]) -> None:
+    def test_an_object_is_made_with_a_field_of_each_type(self, made: list[Everything]) -> None:
         """Objects with a field of each type can be stored, and so they can be made again."""
         codec = codec_of(Everything)
         stored = codec.encode(made)
@@ -93,11 +93,11 @@ class TestObjects:
         ]
 
     @given(made=objects_of(Reading))
-    def test_validators(self, made: Reading) -> None:
+    def test_values_that_the_class_refuses_are_not_made(self, made: Reading) -> None:
         """Values that the class itself refuses are not made."""
         assert made.value <= 0
 
-    def test_every_kind(self) -> None:
+    def test_nan_large_integers_and_decimals_are_made(self) -> None:
         """NaN, very large integers and decimals of the declared digits are made."""
 
         @attrs.define
@@ -113,13 +113,15 @@ class TestObjects:
         assert any(state.price < Decimal(-90) for state in states)
 
     @given(made=st.lists(objects_of(Sum, modest=True), max_size=20), data=st.data())
-    def test_modest_sums(self, made: list[Sum], data: DataObject) -> None:
+    def test_the_sum_of_modest_floats_is_the_same_in_every_order(
+        self, made: list[Sum], data: DataObject
+    ) -> None:
         """The sum of modest floats is the same in every order."""
         shuffled = data.draw(st.permutations(made))
 
         assert sum(one.total for one in made) == sum(one.total for one in shuffled)
 
-    def test_refuses(self) -> None:
+    def test_a_class_that_cannot_be_stored_is_refused(self) -> None:
         """A class that cannot be stored is refused at once."""
 
         @attrs.define
@@ -134,7 +136,7 @@ class TestTimelines:
     """`timelines`."""
 
     @given(arrivals=timelines(SPEC))
-    def test_fits_the_spec(self, arrivals: list[Arrival]) -> None:
+    def test_a_driver_takes_every_timeline_that_is_made(self, arrivals: list[Arrival]) -> None:
         """A driver takes what is made, and every event can be folded."""
         driver = SessionDriver(SPEC)
         for arrival in arrivals:
@@ -144,13 +146,17 @@ class TestTimelines:
         assert len(arrivals) == driver.counts.processed
 
     @given(arrivals=timelines(SPEC))
-    def test_fields_that_are_columns(self, arrivals: list[Arrival]) -> None:
+    def test_a_field_that_is_a_column_says_the_same_as_the_column(
+        self, arrivals: list[Arrival]
+    ) -> None:
         """A field of the event that is a column of the spec says the same as the column."""
         for key, time, event in arrivals:
             assert (key[1], time) == (event.sensor, event.at)
 
     @pytest.mark.parametrize("nudge_us", [-1_000, -1, 0, 1, 1_000])
-    def test_borders_of_the_gap(self, nudge_us: int, many: list[list[Arrival]]) -> None:
+    def test_two_events_of_a_key_lie_one_gap_apart_or_a_little_less_or_more(
+        self, nudge_us: int, many: list[list[Arrival]]
+    ) -> None:
         """Two events of a key lie one gap apart, and a little less and more."""
         apart = GAP + timedelta(microseconds=nudge_us)
 
@@ -161,7 +167,9 @@ class TestTimelines:
             for other in arrivals
         )
 
-    def test_borders_of_lateness(self, many: list[list[Arrival]]) -> None:
+    def test_events_come_just_before_and_after_the_end_of_their_window(
+        self, many: list[list[Arrival]]
+    ) -> None:
         """Events come when the watermark is just before the end of their window, or after it."""
         early = [
             time + GAP - (latest - DELAY)
@@ -172,7 +180,9 @@ class TestTimelines:
         assert any(timedelta(0) < by <= NEAR for by in early)
         assert any(-NEAR <= by <= timedelta(0) for by in early)
 
-    def test_several_keys(self, many: list[list[Arrival]]) -> None:
+    def test_several_keys_have_events_and_one_has_two_at_one_instant(
+        self, many: list[list[Arrival]]
+    ) -> None:
         """Several keys have events, and one key has two at one instant."""
         assert any(len({arrival.key for arrival in arrivals}) > 1 for arrivals in many)
         assert any(
@@ -180,7 +190,9 @@ class TestTimelines:
             for arrivals in many
         )
 
-    def test_disorder(self, many: list[list[Arrival]]) -> None:
+    def test_events_come_in_order_out_of_order_and_far_too_late(
+        self, many: list[list[Arrival]]
+    ) -> None:
         """Events come in order, out of order within the delay, and far too late."""
         lags = [latest - time for arrivals in many for time, latest in _with_latest(arrivals)]
 
@@ -189,7 +201,7 @@ class TestTimelines:
         assert any(lag > DELAY + GAP + NEAR for lag in lags)
 
     @given(data=st.data())
-    def test_own_parts(self, data: DataObject) -> None:
+    def test_events_and_keys_of_the_callers_choice_are_taken(self, data: DataObject) -> None:
         """Events and keys of the caller's choice are taken."""
         events = st.builds(
             Reading, st.just(datetime(2000, 1, 1, tzinfo=UTC)), st.just(""), st.just(-7.0)
@@ -205,7 +217,9 @@ class TestCuts:
     """`cuts`."""
 
     @given(data=st.data(), items=st.lists(st.integers(), min_size=1))
-    def test_nothing_is_lost(self, data: DataObject, items: list[int]) -> None:
+    def test_the_batches_of_a_cut_are_all_items_in_their_order(
+        self, data: DataObject, items: list[int]
+    ) -> None:
         """The batches one after the other are the items in their order, and none is empty."""
         batches = data.draw(cuts(items, max_batches=3))
 
@@ -213,7 +227,7 @@ class TestCuts:
         assert all(batches)
         assert len(batches) <= 3
 
-    def test_every_cut(self) -> None:
+    def test_every_cut_is_made(self) -> None:
         """Every cut is made; nothing is one batch without anything."""
         made = _some(cuts("abc"), 50)
 

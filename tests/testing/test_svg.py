@@ -113,7 +113,7 @@ def test_an_explanation_is_words_above_its_picture() -> None:
 
 
 @pytest.mark.parametrize("name", ["ann", "a name that is far too long for the lane of a picture"])
-def test_nothing_is_drawn_outside(name: str) -> None:
+def test_a_clock_that_is_years_away_is_drawn_at_the_edge(name: str) -> None:
     """A clock that is years away is at the edge; a caption is where there is room."""
     driver = SessionDriver(visits)
     for time in ("10:00", "10:40", "11:20", "12:05"):

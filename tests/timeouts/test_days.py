@@ -54,7 +54,7 @@ def test_a_day_runs_from_midnight_to_midnight(zone: str, at: str, start: str, ho
 
 @pytest.mark.parametrize("at", [date.min, date.max])
 @pytest.mark.parametrize("zone", ["Pacific/Kiritimati", "Pacific/Pago_Pago"])
-def test_the_first_and_the_last_day_that_there_is(zone: str, at: date) -> None:
+def test_the_first_and_the_last_day_of_the_calendar_have_their_borders(zone: str, at: date) -> None:
     """No instant of a datetime is without a day."""
     at_us = micros_of(datetime.combine(at, time(12), UTC))
     start, end = days_of(zone, np.array([at_us]))
@@ -62,7 +62,7 @@ def test_the_first_and_the_last_day_that_there_is(zone: str, at: date) -> None:
 
 
 @pytest.mark.parametrize("zone", ["Berlin", "", "../etc", 3, "Europe/Berlin\0"])
-def test_a_zone_that_there_is_not(zone: Any) -> None:
+def test_an_unknown_time_zone_is_refused(zone: Any) -> None:
     """A wrong name is an error on the driver, with what to write."""
     with pytest.raises(SpecError, match=r"(?s)`midnight` must be .*Hint: write midnight="):
         SessionRules("30 minutes", midnight=zone)

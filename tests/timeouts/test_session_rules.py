@@ -48,7 +48,7 @@ def spec_of(timeout: Any, **options: Any) -> SessionSpec[Any, Any, Any]:
     return SessionSpec.of(Visit, timeout=timeout, **SETTINGS | options)
 
 
-def test_what_is_read() -> None:
+def test_rules_read_durations_and_one_name_or_several() -> None:
     """Durations are parsed, and one name may stand for a tuple of them."""
     rules = SessionRules("30 minutes", max_duration="24h", changes_of="campaign")
     assert (rules.gap, rules.longest) == (timedelta(minutes=30), timedelta(minutes=30))
@@ -82,7 +82,7 @@ def test_every_reason_is_a_rule() -> None:
         ({"changes_of": "tags"}, "`changes_of` names `View.tags`, whose values can't be compared"),
     ],
 )
-def test_what_is_refused(options: dict[str, Any], expected: str) -> None:
+def test_a_rule_that_cannot_work_is_refused(options: dict[str, Any], expected: str) -> None:
     """A rule that can't work is an error on the driver, with what to write."""
     with pytest.raises((SpecError, SpecError)) as refused:
         spec_of(SessionRules("30 minutes", **options))
@@ -90,7 +90,7 @@ def test_what_is_refused(options: dict[str, Any], expected: str) -> None:
     assert "\n\nHint: " in str(refused.value)
 
 
-def test_a_gap_of_the_state_needs_one() -> None:
+def test_a_gap_by_the_state_needs_a_function_and_a_longest_gap() -> None:
     """A function of yours, all of whose events it has, and one gap that is the longest."""
     with pytest.raises(SpecError, match="pass the longest gap as `gap`, a duration"):
         SessionRules(lambda view: timedelta(1), max_gap="1h", state_gap=short_gap)
@@ -149,7 +149,7 @@ def test_a_gap_that_raises_names_its_function() -> None:
         visits(SessionDriver(spec_of(rules)), 0)
 
 
-def test_what_is_stored_is_not_asked_for_its_gap() -> None:
+def test_a_stored_session_keeps_its_end_until_its_next_event() -> None:
     """The function may have changed since: the end of an open session stays until an event."""
 
     def only_for_many(visit: Visit) -> timedelta:

@@ -60,7 +60,7 @@ def drawn(
 
 
 @pytest.mark.parametrize("width", [120, 80, 60, 50])
-def test_no_number_is_cut(width: int) -> None:
+def test_a_number_is_whole_in_a_terminal_of_any_width(width: int) -> None:
     """However narrow the terminal is: the label of a number wraps, the number doesn't."""
     history = statuses(3)
     lines = drawn(history[-1], history, width=width)

@@ -45,7 +45,9 @@ def shown(kind: str) -> str:
     return kind
 
 
-def test_values_are_kept(postgres: Server, spark: SparkSession) -> None:
+def test_every_value_is_read_back_from_a_table_as_it_was(
+    postgres: Server, spark: SparkSession
+) -> None:
     """In one micro-batch, in the columns that the sink makes."""
     frame = frame_of(spark, KINDS, BORDER.equal())
     write(writer_of(Postgres(postgres.dsn, "borders"), frame.schema), frame)

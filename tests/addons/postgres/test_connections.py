@@ -113,7 +113,7 @@ def test_a_part_is_copied_once_through_a_loss(postgres: server.Postgres) -> None
     assert [(1,), (2,), (3,)] == postgres.rows(kept)
 
 
-def test_a_transaction_of_which_nobody_knows_is_looked_up(
+def test_a_transaction_whose_end_is_unknown_is_looked_up(
     postgres: server.Postgres, spark: SparkSession
 ) -> None:
     """The connection is lost after the commit: the ledger has the micro-batch, so all is done."""

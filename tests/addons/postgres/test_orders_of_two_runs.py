@@ -53,7 +53,7 @@ class Store:
             self.turns.step(self.name, f"commit {number}")
 
 
-def test_no_order_of_steps_loses_doubles_or_mixes_rows(
+def test_two_runs_write_each_row_once_in_any_order_of_their_steps(
     postgres: "Postgres", record_property: Record
 ) -> None:
     """The primary key refuses the second one, and each micro-batch has the rows of one run."""

@@ -120,7 +120,7 @@ def test_a_unique_index_of_the_user_says_what_it_says(
         table.write(row("b", 0, 1))
 
 
-def test_only_sessions_are_refused() -> None:
+def test_rows_other_than_sessions_replace_a_row_with_their_key() -> None:
     """Other modes, other rows and keys that you name for rows of your own replace a row."""
     sessions = of("session_id", "session_start", "session_end")
     own = of("session_id", "total")

@@ -10,7 +10,7 @@ from sessionkit.addons.tables import Upsert
 from sessionkit.spark.sinks import RowsToWrite, TableSink
 
 
-def test_a_table_has_one_place() -> None:
+def test_a_table_with_or_without_its_schema_is_one_place() -> None:
     """With its schema or without; another server is another place."""
     assert isinstance(Postgres("d", "visits"), TableSink)
     assert Postgres("d", "visits").place == Postgres("d", "public.visits").place
@@ -65,7 +65,7 @@ def test_a_password_that_would_be_read_as_a_host_is_refused(dsn: str) -> None:
 @pytest.mark.parametrize(
     "dsn", ["postgresql://jobs:se%40cret@db/web", "postgresql:///web?user=a@b", "host=@socket"]
 )
-def test_other_ats_are_taken(dsn: str) -> None:
+def test_an_at_sign_that_is_no_part_of_a_password_is_accepted(dsn: str) -> None:
     """One that is escaped, one of an option, and one in the other form."""
     assert dsn == Postgres(dsn, "visits").dsn
 

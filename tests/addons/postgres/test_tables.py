@@ -49,7 +49,7 @@ def test_a_type_without_a_column_is_refused() -> None:
         postgres_type(T.YearMonthIntervalType(), "months")
 
 
-def test_staging_tables_never_meet() -> None:
+def test_each_query_and_table_has_a_staging_table_of_its_own() -> None:
     """Each query and each table has its own, in the table's schema and of a name that fits."""
     names = [
         Target("web", name, VISITS.upsert, query).staging.as_string(None)

@@ -440,7 +440,9 @@ def test_values_arrive_as_they_are(postgres: server.Postgres, spark: SparkSessio
     ] == postgres.rows("SELECT * FROM typed")
 
 
-def test_no_password_is_shown(postgres: server.Postgres, spark: SparkSession) -> None:
+def test_neither_a_sink_nor_an_error_shows_the_password(
+    postgres: server.Postgres, spark: SparkSession
+) -> None:
     """Neither by the value, nor where the connection fails on the driver or on an executor."""
     wrong = postgres.dsn.replace(server.PASSWORD, "wrong-password")
     unreadable = "postgresql://tests:wrong-password@[127.0.0.1/postgres"

@@ -82,7 +82,7 @@ def test_a_duration_is_one_of_milliseconds() -> None:
 
 
 @pytest.mark.parametrize("kind", [name for name in KINDS if name not in ROLES])
-def test_another_type_is_refused(kind: str) -> None:
+def test_a_column_of_an_unsupported_type_is_refused(kind: str) -> None:
     """By the name of its column."""
     assert REFUSED == REPORT.kinds[kind]
     values = [attrs.evolve(value) for value in VALUES if value.kind == kind]

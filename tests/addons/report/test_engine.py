@@ -37,12 +37,12 @@ def ids_in(rows: Any, table: str | None = None) -> list[str]:
     return [row["session_id"] for row in found]
 
 
-def test_frames_in_memory() -> None:
+def test_a_report_reads_frames_in_memory() -> None:
     assert ids_in(table_of("a", "b")) == ["a", "b"]
     assert ids_in(table_of("a", "b").to_pandas()) == ["a", "b"]
 
 
-def test_a_file_and_a_folder_of_files(tmp_path: Path) -> None:
+def test_a_report_reads_a_file_and_a_folder_of_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"day={name}").mkdir()
         pq.write_table(table_of(name), tmp_path / f"day={name}" / "part.parquet")
@@ -91,7 +91,7 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         engine_of(tmp_path, None)
 
 
-def test_a_table_of_postgresql(postgres: Postgres) -> None:
+def test_a_report_reads_a_table_of_postgresql(postgres: Postgres) -> None:
     postgres.run(
         'CREATE TABLE visits ("user" text, session_id text, session_start timestamptz, '
         "session_end timestamptz, path text[], pages bigint, seen numeric, active interval, "
@@ -180,7 +180,7 @@ def test_a_table_that_is_not_there_is_named(postgres: Postgres) -> None:
 
 
 @pytest.mark.spark
-def test_a_frame_of_spark(spark: Any, tmp_path: Path) -> None:
+def test_a_report_reads_a_frame_of_spark(spark: Any, tmp_path: Path) -> None:
     """Its rows come to the driver as they are, whatever the time zone of the session."""
     pq.write_table(table_of("a", "b"), tmp_path / "rows.parquet")
     engine = engine_of(spark.read.parquet(str(tmp_path)), None)
@@ -197,7 +197,7 @@ def test_a_spark_without_arrow_tables_says_so() -> None:
 
 
 @pytest.mark.spark
-def test_a_stream_is_refused(spark: Any) -> None:
+def test_a_report_of_a_stream_is_refused(spark: Any) -> None:
     with pytest.raises(SchemaError, match="this frame is a stream"):
         engine_of(spark.readStream.format("rate").load(), None)
 

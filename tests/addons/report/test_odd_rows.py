@@ -234,7 +234,7 @@ def test_a_goal_is_a_bool() -> None:
     assert says(text, "`value`", "bool", "number")
 
 
-def test_who_was_seen_before_the_rows_was_seen_before_all_days(
+def test_a_user_with_a_session_before_the_rows_is_new_on_no_day(
     reader: Reader, tmp_path: Path
 ) -> None:
     """By the number of the session; without it, a user's first session in the rows is the first."""

@@ -305,7 +305,7 @@ def test_users_of_longer_times_count_once_in_each(each: str, reader: Reader, pag
 @pytest.mark.parametrize(
     ("choice", "where"), [({}, "TRUE"), ({"is-channel": "=search"}, "channel = 'search'")]
 )
-def test_who_comes_back_is_counted_by_the_week_of_the_first_session(
+def test_returning_users_are_counted_by_the_week_of_their_first_session(
     choice: dict[str, str], where: str, reader: Reader, page: Path
 ) -> None:
     look(reader, page, urlencode({"from": "2026-05-01", "to": "2026-07-05", **choice}))
@@ -435,7 +435,7 @@ def test_a_link_to_what_is_gone_says_so(choice: str, said: str, reader: Reader, 
     assert f"The address asks for {said}, which these rows don't have" in notes
 
 
-def test_what_is_not_over_is_hatched(reader: Reader, page: Path) -> None:
+def test_a_day_week_or_month_that_is_not_over_is_hatched(reader: Reader, page: Path) -> None:
     """The last day with a session, and the weeks and months that reach it; in cohorts too."""
     open_cells = "[...document.querySelectorAll('#{} td.open')].length"
     for each, count in (("day", 1), ("week", 1), ("month", 1)):
@@ -453,7 +453,7 @@ def test_what_is_not_over_is_hatched(reader: Reader, page: Path) -> None:
 # -- what a page must not do ----------------------------------------------------------------------
 
 
-def test_what_rows_say_is_text(reader: Reader, page: Path) -> None:
+def test_values_of_rows_are_shown_as_text_not_as_html(reader: Reader, page: Path) -> None:
     """A page of a visitor's choice can't run, nor blank the page; nor get into a spreadsheet."""
     text = page.read_text(encoding="utf-8")
     given = text[text.index('id="given">') + 11 : text.index('</script>\n<script type="module">')]
@@ -472,7 +472,7 @@ def test_no_key_of_a_user_is_in_the_page(page: Path) -> None:
     assert not re.search(r'"(?:u\d+|a b|b c|s[012])"', text)
 
 
-def test_it_asks_no_network(page: Path) -> None:
+def test_the_page_sends_no_request(page: Path) -> None:
     """A policy in the page forbids it, and allows its own script alone."""
     text = page.read_text(encoding="utf-8")
     assert "default-src 'none'; script-src 'sha256-" in text
@@ -480,7 +480,9 @@ def test_it_asks_no_network(page: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_nothing_is_cut(width: int, reader: Reader, page: Path) -> None:
+def test_wide_tables_scroll_on_a_screen_and_fit_on_paper(
+    width: int, reader: Reader, page: Path
+) -> None:
     """Wide tables scroll in themselves, and on paper they fit."""
     look(reader, page, width=width)
     assert reader.run("document.documentElement.scrollWidth") <= width
@@ -498,7 +500,7 @@ def test_nothing_is_cut(width: int, reader: Reader, page: Path) -> None:
     assert max(edges) <= paper
 
 
-def test_axe_finds_nothing(reader: Reader, page: Path) -> None:
+def test_axe_finds_no_barrier_for_readers(reader: Reader, page: Path) -> None:
     """In both schemes, on a wide and a narrow screen: colours and places have no rule together."""
     choices = ("entry=%3D%2F&is-channel=%3Dgone", urlencode(SEGMENTS))
     for choice, dark, width in zip(choices, (False, True), (1280, 390), strict=True):
@@ -732,7 +734,7 @@ def test_marks_that_turn_text_are_shown_as_their_code(reader: Reader, tmp_path: 
     assert turned == table(reader, "entry")[0][0]
 
 
-def test_one_is_no_plural(reader: Reader, tmp_path: Path) -> None:
+def test_a_number_of_one_stands_with_the_singular(reader: Reader, tmp_path: Path) -> None:
     """Nor are words of programmers on the page."""
     row = visits(1)[0]
     rows = table_of([{**row, "path": []}, {**row, "path": ["/"]}]).drop(["kind", "reason"])
@@ -766,7 +768,7 @@ def test_text_of_a_chart_is_as_large_on_paper_as_on_a_screen(reader: Reader, pag
         assert screen == reader.run(width)
 
 
-def test_the_command_writes_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pq.write_table(ROWS, tmp_path / "rows.parquet")
     out = tmp_path / "report.html"
     arguments = [

@@ -116,7 +116,7 @@ def test_keys_of_several_columns_tell_users_apart() -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.float64(), pa.float32(), pa.string(), pa.null()])
-def test_a_user_that_is_not_known_is_nobody(kind: pa.DataType) -> None:
+def test_a_session_without_a_user_counts_for_no_user(kind: pa.DataType) -> None:
     """Neither null nor NaN, which pandas has for a number that isn't known."""
     if pa.types.is_floating(kind):
         names = pa.array(np.array([1, np.nan, np.nan, 2, np.nan]), kind)
@@ -191,7 +191,7 @@ def test_the_last_revision_of_a_session_counts() -> None:
 
 
 @pytest.mark.parametrize("days", [1, 3, 4, 2_000])
-def test_days_stay_days(days: int) -> None:
+def test_counts_by_day_stay_by_day_for_any_number_of_days(days: int) -> None:
     """Of any number."""
     times = [NOON, NOON + timedelta(days=days)]
     ids = pa.array(["x", "y"])

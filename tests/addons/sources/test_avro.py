@@ -88,7 +88,7 @@ def test_the_depth_may_be_set() -> None:
 
 
 @pytest.mark.parametrize("item", ["null", {"type": "fixed", "name": "F", "size": 0}, EMPTY])
-def test_ten_bytes_that_ask_for_2_to_the_40_items_are_quarantined(item: Any) -> None:
+def test_ten_bytes_that_announce_2_to_the_40_items_are_quarantined(item: Any) -> None:
     """Items of no bytes, or of few, in one block or several."""
     block = b"\x80\x80\x80\x80\x80\x80\x01"
     schema = record({"type": "array", "items": item})

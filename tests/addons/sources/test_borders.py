@@ -35,7 +35,7 @@ from tests.support.borders import (
 
 
 @pytest.mark.since_spark("4.0", "Arrow tables are since 4.0")
-def test_json_is_what_was_sent(spark: SparkSession, tmp_path: Path) -> None:
+def test_values_of_json_arrive_as_sent(spark: SparkSession, tmp_path: Path) -> None:
     """In one batch; what a type doesn't hold is quarantined, with the payload and the field."""
     border = IN["JSON"]
     passthrough = Inputs(passthrough=JsonLines.origin_columns)
@@ -104,7 +104,7 @@ def avro_of(name: str) -> Any:
     return OF_AVRO[KINDS[name].sql]
 
 
-def test_avro_is_what_was_sent() -> None:
+def test_values_of_avro_arrive_as_sent() -> None:
     """A duration is a number of microseconds, and a time of day its logical type or a long."""
     border, fields = IN["Avro"], without("days").input_schema
     kinds = [name for name in KINDS if border.kinds.get(name) != REFUSED]

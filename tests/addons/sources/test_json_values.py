@@ -221,7 +221,7 @@ def test_two_keys_never_become_one(
         ({"allowUnquotedFieldNames": "true"}, str, ['"a 1.10"', "1.1"], ["1.10"]),
     ],
 )
-def test_options_admit_what_they_say(
+def test_an_option_of_json_admits_what_it_names_alone(
     spark: SparkSession, tmp_path: Path, case: tuple[dict[str, str], Any, list[str], list[str]]
 ) -> None:
     """And nothing else."""

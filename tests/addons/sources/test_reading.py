@@ -298,7 +298,9 @@ class TestJsonLines:
         ]
         assert "its payload isn't UTF-8" == reasons[b'{"user": "a\xff"}']
 
-    def test_a_stream_counts_them(self, spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    def test_a_stream_counts_bad_lines_as_quarantined(
+        self, spark: SparkSession, folder: Path, tmp_path: Path
+    ) -> None:
         """Each is an event that is quarantined; rows without rejected ones don't show them."""
         spec = spec_of(passthrough={})
         events = read_stream(spark, JsonLines(folder), spec, with_position=False)
@@ -339,7 +341,7 @@ def test_a_wrong_avro_schema_is_refused(schema: str, found: str) -> None:
         Avro(schema)
 
 
-def test_sources_are_values() -> None:
+def test_sources_with_the_same_settings_are_equal() -> None:
     """Two that say the same are equal, and options, which may have a password, aren't shown."""
     options = {"kafka.sasl.jaas.config": "secret"}
     assert KafkaTopics("h:1", "t", options=options) == KafkaTopics("h:1", ("t",), options=options)

@@ -43,7 +43,7 @@ def test_timers_that_are_due_go_off_before_a_policy_of_the_other_clock_ends_thei
     assert ["due", ended_by] == texts(driver.take_results())
 
 
-def test_a_key_may_hold_so_many_events() -> None:
+def test_a_key_holds_events_up_to_its_limit() -> None:
     """Those beyond, in time order, are quarantined."""
     spec = summing(timeout=NoTimeout(), order="event_time", inputs=Inputs(max_buffered_per_key=2))
     driver = driver_of(spec)

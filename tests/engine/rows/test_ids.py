@@ -113,7 +113,7 @@ def test_every_key_type_has_a_vector() -> None:
     assert {type(kind) for kind in SCALARS.values() if may_be_key(kind)} == types
 
 
-def test_the_vectors_of_the_start() -> None:
+def test_the_id_of_a_session_depends_on_its_start_as_the_vectors_say() -> None:
     """The start counts too, also before the epoch, and a key of two columns is one of both."""
     assert "4f761d8dca00e3cc7fc2c8446665752d" == id_of([str], ["ann"], 0)
     assert "a0fe0b6a85aad8fc2168aba3287bd5a5" == id_of([str], ["ann"], -1)
@@ -232,7 +232,7 @@ def test_a_start_that_moves_back_behind_the_watermark_gets_another_id() -> None:
     assert first not in {moved.session_id, back.session_id}
 
 
-def test_a_mark_stays_with_the_start() -> None:
+def test_a_session_keeps_its_id_over_later_events_and_restarts() -> None:
     """Later events, a restart, another layout and other rules leave the id as it is."""
     driver = closed_once(dynamic())
     driver.add("ann", at("10:00"), Reading(2, LONG))
@@ -273,7 +273,7 @@ def test_a_longer_gap_after_carry_over_gives_another_id() -> None:
     assert first != second
 
 
-def test_a_session_that_the_old_gap_closes_after_carry_over_keeps_its_id_to_itself() -> None:
+def test_a_session_that_the_old_gap_closes_shares_its_id_with_none_after_carry_over() -> None:
     """An open session keeps its end: it may close before one of the new gap would have."""
     driver = SessionDriver(collecting(EventTimeGap(SHORT)))
     driver.add("ann", at("10:00"), Reading(1, SHORT))
@@ -285,7 +285,7 @@ def test_a_session_that_the_old_gap_closes_after_carry_over_keeps_its_id_to_itse
     assert 2 == len({*again(driver, "10:00")})
 
 
-def test_what_a_silent_source_has_closed_keeps_its_id_to_itself_after_carry_over() -> None:
+def test_a_session_that_a_silent_source_closed_shares_its_id_with_none_after_carry_over() -> None:
     """The floor stays behind, and Spark's watermark may be before what it has closed."""
     rules = SessionRules(SHORT, close_idle_after="1 hour")
     driver = SessionDriver(collecting(rules), processing_time=at("10:00"))
@@ -321,7 +321,7 @@ def test_salts_are_stored_only_where_a_session_has_one(layout: Any) -> None:
     assert 0 < sizes[1] - sizes[0] < 1_000
 
 
-def test_a_failing_event_does_not_take_the_salt_with_it() -> None:
+def test_a_session_keeps_its_salt_though_an_event_fails() -> None:
     """What is left of a session that is folded again keeps the salt of its start."""
     spec = dynamic()
     logic = attrs.evolve(spec.functions, update=fussy)

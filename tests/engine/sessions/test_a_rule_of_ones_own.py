@@ -137,7 +137,7 @@ STEP = OwnRule("max_step", "changes_of", begins)
 
 @given(data=st.data())
 @pytest.mark.parametrize(("state", "fails"), [(Values, never), (Fussy, does_not_fit)])
-def test_it_cuts_as_the_model_does(
+def test_a_rule_of_ones_own_cuts_as_the_model_does(
     state: Any, fails: Callable[[Sequence[int], int], bool], data: st.DataObject
 ) -> None:
     """Together with all other rules, in any order of arrival, and where events fail."""
@@ -187,7 +187,7 @@ def trips(rules: SessionRules) -> SessionSpec[Any, Any, Any]:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_what_it_stores_goes_from_batch_to_batch(whole: bool) -> None:
+def test_what_a_rule_of_ones_own_stores_goes_from_batch_to_batch(whole: bool) -> None:
     """The last value that isn't null or NaN; a step as long as the limit doesn't cut."""
     start = datetime(2026, 3, 7, 23, 0, tzinfo=UTC)
     driver, rows = SessionDriver(trips(RulesWithSteps("30 minutes", max_step={"km": 5}))), []
@@ -208,7 +208,7 @@ def test_what_it_stores_goes_from_batch_to_batch(whole: bool) -> None:
     ]
 
 
-def test_it_is_checked_with_the_spec_and_described() -> None:
+def test_a_rule_of_ones_own_is_checked_with_the_spec_and_described() -> None:
     """Also that it needs an order; and it has a code that no other rule has."""
     rules = RulesWithSteps("30 minutes", max_step={"km": 5})
     assert ("max_step",) == rules.in_order

@@ -143,7 +143,7 @@ def bits_of(row: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("cut", range(6))
 @pytest.mark.parametrize("field", ["weight", "light"])
-def test_nan_is_one_value_and_zero_too(field: str, cut: int) -> None:
+def test_nan_and_zero_each_count_as_one_value_whatever_their_bits(field: str, cut: int) -> None:
     """Whatever their bits are, and however events are cut, they count, tie and are kept as one."""
     values = [0.0, *NANS, -0.0]
     every = {name: getattr(agg, name)(field) for name in ("min", "max", "first", "last", "collect")}
@@ -171,13 +171,13 @@ def test_nan_is_one_value_and_zero_too(field: str, cut: int) -> None:
     } == bits_of(state)
 
 
-def test_a_step_from_nan_to_nan_is_none() -> None:
+def test_nan_after_nan_counts_as_no_step() -> None:
     """Two values are asked for, and NaN is one, as zero is."""
     for pair in ((math.nan, -math.nan), (0.0, -0.0)):
         assert says(refusal(agg.steps, "weight", *pair), "two different values")
 
 
-def test_a_session_of_count_and_sum_is_small() -> None:
+def test_a_session_of_count_and_sum_takes_at_most_64_bytes() -> None:
     """With a key of 8 bytes, start, end, count and sum take at most 64 bytes of the payload."""
     spec = attrs.evolve(
         spec_of(events=agg.count(), total=agg.sum("number")),
@@ -260,7 +260,7 @@ def test_an_aggregate_may_be_added_from_now_on(name: str) -> None:
     assert [(4, first), (1, second)] == [attrs.astuple(state) for state in states(driver)]
 
 
-def test_what_began_later_stays_so() -> None:
+def test_an_aggregate_that_was_added_later_may_not_claim_the_whole_session() -> None:
     """One of a whole session can't begin later, nor can one that is stored already."""
     for whole in (agg.duration(), ga4_engaged(page_view="number")):
         with pytest.raises(SpecError, match="is of a whole session, so it can't begin with later"):

@@ -88,7 +88,7 @@ BOTH = pytest.mark.parametrize("judged_by", ["event", "session"])
 
 @MAKERS
 @BOTH
-def test_one_behind_the_watermark_belongs_to_the_session_that_is_open_at_its_time(
+def test_a_heartbeat_behind_the_watermark_belongs_to_the_session_open_at_its_time(
     make: Any, judged_by: Any
 ) -> None:
     """It's not late, and it extends nothing: neither the end nor the start moves."""
@@ -104,7 +104,7 @@ def test_one_behind_the_watermark_belongs_to_the_session_that_is_open_at_its_tim
 
 @MAKERS
 @pytest.mark.parametrize(("judged_by", "reason"), [("event", ALONE), ("session", GONE)])
-def test_one_behind_the_watermark_without_an_open_session_is_late(
+def test_a_heartbeat_behind_the_watermark_without_an_open_session_is_late(
     make: Any, judged_by: Any, reason: str
 ) -> None:
     """Its own window is over as soon as it happens; a later session isn't there at its time."""
@@ -124,7 +124,7 @@ def test_one_behind_the_watermark_without_an_open_session_is_late(
     ("judged_by", "kinds"),
     [("event", ["late", "duplicate", "late", "late", "duplicate"]), ("session", ["duplicate"] * 5)],
 )
-def test_a_repeat_of_one_is_late_where_the_first_would_be(
+def test_a_repeated_heartbeat_is_late_where_the_first_would_be(
     make: Any, judged_by: Any, kinds: list[str]
 ) -> None:
     """While its session is open it's a duplicate, and so it is ahead of the watermark."""
@@ -163,7 +163,7 @@ def test_with_an_exclusive_gap_the_end_is_not_part_of_the_session(make: Any, mic
     assert 1 + (micros >= 0) == len(sessions(driver))
 
 
-def test_where_the_event_that_opens_a_session_fails_one_is_late() -> None:
+def test_a_heartbeat_is_late_where_the_event_that_opens_its_session_fails() -> None:
     """Without it no session is there at its time; the failed event leaves no trace."""
     driver = opened_at_10(by_functions(on_error="reject"))
 

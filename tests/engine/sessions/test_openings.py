@@ -192,7 +192,7 @@ def test_an_event_that_may_not_open_comes_after_a_session(
     assert ([] if expected[0][:2] == [0, 1] else [("outside", 1)]) == rejected(driver)
 
 
-def test_an_instant_is_not_parted() -> None:
+def test_an_event_that_may_open_takes_those_of_its_instant_along() -> None:
     """An event that may open takes those of its instant along, unless a sequence comes first."""
     spec = counted(by_name())
     driver = SessionDriver(spec)

@@ -286,7 +286,7 @@ def with_gaps(*gaps: tuple[int, timedelta], **options: Any) -> SessionDriver[Any
     return driver
 
 
-def test_gaps_that_cannot_be_are_quarantined() -> None:
+def test_events_with_an_impossible_gap_are_quarantined() -> None:
     """Zero, negative, and longer than declared."""
     driver = with_gaps((1, minutes(0)), (2, -minutes(1)), (3, minutes(61)), (4, minutes(60)))
 
@@ -304,7 +304,9 @@ def test_gaps_that_cannot_be_are_quarantined() -> None:
     ("value", "text", "raises"),
     [(13, "raised ValueError: unlucky", True), (14, "must return a timedelta, found int", False)],
 )
-def test_a_gap_function_that_fails(value: int, text: str, raises: bool) -> None:
+def test_a_gap_function_that_fails_is_named_with_its_event(
+    value: int, text: str, raises: bool
+) -> None:
     """It stops the query, or fails the event under `on_error="reject"`."""
     with pytest.raises(UserFunctionError, match=text):
         with_gaps((value, GAP))
@@ -331,7 +333,7 @@ class Bare:
         return Listed([], session.events)
 
 
-def test_classes_without_fields_work() -> None:
+def test_events_and_states_may_have_no_fields() -> None:
     """The library counts the events of a session itself."""
     driver = SessionDriver(SessionSpec.of(Bare, **SETTINGS))
     for time in ("10:00", "10:00", "10:00:01"):
@@ -344,7 +346,7 @@ def test_classes_without_fields_work() -> None:
 
 
 @pytest.mark.parametrize(("judged_by", "expected"), [("event", [[1]]), ("session", [[1, 2]])])
-def test_an_event_whose_own_window_is_over_but_touches_an_open_session(
+def test_an_event_whose_own_window_is_over_joins_an_open_session_that_it_touches(
     judged_by: Any, expected: list[list[int]]
 ) -> None:
     """It is late by its own window, and joins by that of the session."""
@@ -400,7 +402,7 @@ def test_an_event_that_a_function_changed_is_read_anew_for_a_refold() -> None:
     assert (4, 3, 1) == (driver.counts.events, driver.counts.processed, driver.counts.failed)
 
 
-def test_a_batch_in_order_holds_nothing() -> None:
+def test_a_batch_in_order_holds_no_event_back() -> None:
     """The limit of held events is one of a stream; in a batch every turn has come."""
     spec = in_order(EventTimeGap(GAP), inputs=Inputs(max_buffered_per_key=2))
     rows = [

@@ -143,7 +143,7 @@ def test_an_event_counts_where_the_one_that_it_repeats_is_outside(
 
 
 @BOTH_WAYS
-def test_of_two_events_of_one_id_and_instant_neither_of_which_may_open_both_are_outside(
+def test_two_events_of_one_id_and_instant_that_may_not_open_are_both_outside(
     way: str,
 ) -> None:
     """Also where one would start a session: it ends none, since it may not open one."""

@@ -52,7 +52,7 @@ def payload_at(row: Row, layout: str) -> int:
 
 
 @pytest.mark.parametrize(("make", "layout"), CASES)
-def test_every_column_beside_the_payload_is_checked(make: Any, layout: str) -> None:
+def test_every_column_next_to_the_payload_is_checked(make: Any, layout: str) -> None:
     """One more, one less, nothing: whatever is altered is found."""
     spec, batches = stored(make, layout)
     tried = 0

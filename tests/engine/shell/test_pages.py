@@ -124,7 +124,7 @@ def test_the_hash_of_a_key_does_not_depend_on_its_neighbours(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int64()])
-def test_hashes_spread_evenly(kind: pa.DataType) -> None:
+def test_hashes_of_keys_spread_evenly(kind: pa.DataType) -> None:
     """Of numbered keys, each sixteenth of all hashes gets a sixteenth, to a tenth."""
     names = [f"user_{n:06}" for n in range(20_000)]
     keys = pa.array(names if kind == pa.string() else range(20_000), kind)

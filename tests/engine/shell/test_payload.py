@@ -102,7 +102,7 @@ def test_bytes_that_are_cut_short_are_refused() -> None:
 
 
 @pytest.mark.parametrize("foreign", [b"PAR1" + bytes(20), b'{"a": 1, "b": 2, "c": 3}', bytes(20)])
-def test_foreign_bytes_are_refused(foreign: bytes) -> None:
+def test_bytes_of_another_program_are_refused(foreign: bytes) -> None:
     """Bytes of another program are called so, with how they begin."""
     expected = (
         f"the stored state was not written by sessionkit: it starts with {foreign[:4]!r}"
@@ -123,7 +123,7 @@ def test_foreign_bytes_are_refused(foreign: bytes) -> None:
         (65_535, "use the release of sessionkit that wrote it, or a later one"),
     ],
 )
-def test_another_format_is_refused(version: int, hint: str) -> None:
+def test_state_of_another_format_is_refused(version: int, hint: str) -> None:
     """State of another release is refused before anything of it is read."""
     other = PAYLOAD[:4] + version.to_bytes(2, "big") + PAYLOAD[6:]
     reads = "the stored state has format {}, but this release reads 1 and 3\n\nHint: {}"

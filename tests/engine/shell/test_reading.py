@@ -459,7 +459,9 @@ def with_a_view(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any
         ({"max_events": 9}, {"max_events": 9, "starts_with": pc.field("page") == "/b"}),
     ],
 )
-def test_a_predicate_may_change(before: dict[str, Any], after: dict[str, Any]) -> None:
+def test_a_predicate_may_change_between_two_runs(
+    before: dict[str, Any], after: dict[str, Any]
+) -> None:
     """An open session goes on, and new events are judged by the new rules."""
     spec = spec_of(**after)
     driver = SessionDriver.restore(spec, with_a_view(spec_of(**before)).snapshot())
@@ -486,7 +488,7 @@ def shorter_after_two(visit: Visit) -> timedelta:
 @pytest.mark.parametrize(
     ("before", "after", "end"), [(None, shorter_after_two, 15), (shorter_after_two, None, 40)]
 )
-def test_a_gap_by_the_state_may_change(before: Any, after: Any, end: int) -> None:
+def test_a_gap_by_the_state_may_change_between_two_runs(before: Any, after: Any, end: int) -> None:
     """An open session keeps its end until the next event, whose gap is by the new rule."""
     specs = [
         SessionSpec.of(
@@ -513,7 +515,7 @@ def test_a_gap_by_the_state_may_change(before: Any, after: Any, end: int) -> Non
     assert end_after(10) == NOON + timedelta(minutes=end)
 
 
-def test_the_delay_may_change() -> None:
+def test_the_watermark_delay_may_change_between_two_runs() -> None:
     """The watermark stays until it's ahead again, and then moves by the new delay."""
     spec, minute = spec_of(), timedelta(minutes=1)
     driver = with_a_view(spec)
@@ -552,7 +554,7 @@ def test_another_delay_goes_on_with_what_is_stored(make: Any, layout: str) -> No
 @pytest.mark.parametrize(
     "after", [{"max_duration": "1h"}, {"max_events": 8}, {"changes_of": "page"}]
 )
-def test_another_rule_is_refused(after: dict[str, Any]) -> None:
+def test_another_kind_of_rule_is_refused_over_a_checkpoint(after: dict[str, Any]) -> None:
     """What is stored follows from it."""
     driver = with_a_view(spec_of(max_events=9))
     with pytest.raises(StateError, match="rules"):

@@ -36,12 +36,12 @@ def read(values: "pd.Series[Any]", kind: pa.DataType) -> pa.Array:
     return found.cast(kind)
 
 
-def test_there_are_values_of_every_type_that_crosses_as_it_is() -> None:
+def test_the_test_values_cover_every_type_that_crosses_unchanged() -> None:
     assert KEPT | {pa.float64()} == set(VALUES)
 
 
 @pytest.mark.parametrize("places", [slice(3), slice(0, 3, 2)], ids=["with nulls", "without"])
-def test_rows_cross_some_at_a_time(places: slice) -> None:
+def test_a_frame_has_no_more_rows_than_spark_takes_at_once(places: slice) -> None:
     """No frame has more rows than Spark takes at once; the last one has the counts too."""
     rows = rows_of(ROWS_OF_A_FRAME - 1, places)
 
@@ -64,7 +64,7 @@ def test_a_group_without_rows_has_counts() -> None:
     assert {None} == set(row.values())
 
 
-def test_a_day_is_no_time() -> None:
+def test_a_date_crosses_as_a_date_not_as_an_instant() -> None:
     """A date crosses as a date, not as an instant that a time zone could move."""
     (frame,) = row_frames(BatchOutput(pa.table({"day": [date(2026, 3, 8)]}), COUNTED))
 

@@ -172,7 +172,7 @@ def counted(batch: pa.RecordBatch, seen: list[int]) -> Iterator[pa.RecordBatch]:
     ],
     ids=["bytes", "rows"],
 )
-def test_memory_holds_so_many_bytes_and_rows_at_once(batch: pa.RecordBatch, most: int) -> None:
+def test_packing_holds_bytes_and_rows_up_to_its_limits(batch: pa.RecordBatch, most: int) -> None:
     """The first packs come out before more is read, however long the partition is."""
     seen: list[int] = []
 

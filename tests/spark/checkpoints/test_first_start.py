@@ -14,7 +14,7 @@ from tests.support.session_specs import collecting
 from tests.support.streams import FileStream, with_gap
 
 
-def test_the_rest_of_a_first_offset_is_named(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_first_offset_that_was_half_written_is_named(spark: SparkSession, tmp_path: Path) -> None:
     """Spark would refuse each start; the hint names the folder to delete, and the query starts."""
     stream = FileStream(spark, collecting(EventTimeGap("10 minutes")), tmp_path, shape=with_gap)
     sink = Files("parquet", tmp_path / "out")

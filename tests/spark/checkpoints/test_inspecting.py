@@ -82,7 +82,9 @@ def spec(name: str) -> str:
     return f"tests.spark.checkpoints.test_inspecting:{name}"
 
 
-def test_sessions_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_says_what_is_stored_of_sessions(
+    spark: SparkSession, tmp_path: Path, capsys: Any
+) -> None:
     """How far the query came, what runs again, what is stored, and why a session is open."""
     stream = FileStream(spark, VISITS, tmp_path)
     stream.put(views(("ann", 0), ("bob", 5), ("ann", 20)), views(("cyd", 70)))
@@ -171,7 +173,9 @@ def test_a_session_is_open_until_its_rule(watermark: datetime, said: str) -> Non
     assert said == inspecting._why_open(session, spec, progress)
 
 
-def test_keys_are_inspected(spark: SparkSession, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_counts_keys_and_lists_timers(
+    spark: SparkSession, tmp_path: Path, capsys: Any
+) -> None:
     """Keys are counted, and the timers of one key are listed."""
     stream = FileStream(spark, USERS, tmp_path)
     stream.put(views(("ann", 0), ("bob", 5), ("ann", 20)))

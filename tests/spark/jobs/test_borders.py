@@ -70,7 +70,7 @@ def _outcome(value: Value, row: dict[str, Any]) -> str:
     return EQUAL if plain(value.stored) == plain(row[value.kind]) else "another value"
 
 
-def test_values_come_through_a_stream(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_value_comes_out_of_a_stream_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
     """From Parquet, through state that a restart reads again, to Parquet."""
     frame = with_time(frame_of(spark, KINDS, VALUES))
     frame.coalesce(1).write.parquet(str(tmp_path / "in"))
@@ -168,7 +168,7 @@ def passing(*kinds: str) -> Any:
     )
 
 
-def test_values_are_passed_through(spark: SparkSession) -> None:
+def test_every_value_passes_through_to_the_rejected_rows(spark: SparkSession) -> None:
     """To the rejected rows; the hint for another type says how its value gets there."""
     border = IN["passthrough"]
     kinds = [name for name in KINDS if name not in border.kinds]
@@ -193,7 +193,7 @@ def test_values_are_passed_through(spark: SparkSession) -> None:
             assert f"write {PASSED[KINDS[name].sql]}, which is what its column has" == hint
 
 
-def test_values_are_keys(spark: SparkSession) -> None:
+def test_every_value_may_be_a_key(spark: SparkSession) -> None:
     """All types of keys at once: each value with some value of the others."""
     kinds = [name for name in KINDS if name not in IN["key"].kinds]
     event = attrs.make_class("Named", {"row": attrs.field(type=str)})

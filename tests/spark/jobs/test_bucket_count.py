@@ -50,7 +50,7 @@ def counts_stored(stream: FileStream) -> set[int]:
 @pytest.mark.parametrize(
     ("setting", "buckets"), [(1, 4), (2, 8), (8, 32), (16, 64), (40, 64), (64, 64), (200, 200)]
 )
-def test_a_stream_has_as_many_buckets_as_help(
+def test_a_stream_has_four_buckets_for_each_shuffle_partition(
     spark: SparkSession, setting: int, buckets: int
 ) -> None:
     """Four a shuffle partition, up to 64; beyond 64 partitions one each."""
@@ -119,7 +119,9 @@ def test_a_start_under_another_setting_is_refused(
 
 
 @pytest.mark.nightly
-def test_a_seed_says_the_number(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_after_a_seed_has_the_bucket_count_of_the_seed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """A stream that begins with a seed hashes its keys as the seed does, under any setting."""
     old = FileStream(spark, SPEC, tmp_path / "old", files=tmp_path / "in", shape=with_gap)
     old.put(minutes(0, 3))

@@ -52,7 +52,7 @@ def test_the_sum_is_that_of_all_buckets_though_few_are_called(seed: int) -> None
 
 
 @pytest.mark.parametrize("text", [None, NOT_REPORTED])
-def test_after_a_micro_batch_of_which_nothing_is_known_nothing_is_known(text: str | None) -> None:
+def test_totals_are_unknown_after_a_micro_batch_that_is_unknown(text: str | None) -> None:
     """Any bucket may have changed in it."""
     known = KnownBuckets().after(text_of({3: BucketStats(open=2)}), 0)
 

@@ -27,7 +27,9 @@ def clock(minutes: int) -> pa.Table:
 
 
 @pytest.mark.nightly
-def test_a_clock_closes_what_is_open_and_is_no_event(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_row_of_the_clock_closes_open_sessions_and_is_no_event(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     """After the last event one time ends its session; it counts as no row, and isn't lost."""
     stream = FileStream(spark, SPEC, tmp_path, with_rejected=True, has_clock=True)
     (tmp_path / "clock").mkdir()

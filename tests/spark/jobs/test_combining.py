@@ -88,7 +88,7 @@ def test_the_rows_are_those_of_the_driver(spark: SparkSession) -> None:
     assert told_by_driver(rows, SPEC, VALUES) == told_by_engine(frame, SPEC, VALUES)
 
 
-def test_every_event_is_counted(spark: SparkSession) -> None:
+def test_every_event_of_a_partial_session_is_counted(spark: SparkSession) -> None:
     """Those of partial sessions too."""
     observation = Observation()
 

@@ -459,7 +459,7 @@ def test_every_option_has_a_case() -> None:
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_functions_and_aggregates_agree(name: str, expected: Found) -> None:
+def test_functions_and_aggregates_give_equal_rows(name: str, expected: Found) -> None:
     """Rows, bounds, ids and reasons are the same; each rule alone ends a session of these."""
     by_functions = expected[f"{name} by functions"]
     assert by_functions
@@ -469,7 +469,7 @@ def test_functions_and_aggregates_agree(name: str, expected: Found) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_poison_event_costs_no_honest_one(name: str, expected: Found) -> None:
+def test_an_event_from_the_future_makes_no_other_event_late(name: str, expected: Found) -> None:
     """Dated 2099 in the middle of a stream: it alone and the row with a null are quarantined."""
     kinds = [row[0] for row in expected[name]]
     assert 2 == kinds.count("quarantined")
@@ -504,7 +504,7 @@ def test_a_sequence_parts_an_instant(expected: Found) -> None:
 
 @pytest.mark.nightly
 @some(FEW)
-def test_a_batch_agrees(
+def test_a_batch_has_the_rows_of_the_driver(
     names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found
 ) -> None:
     """Cases as one batch."""
@@ -513,7 +513,7 @@ def test_a_batch_agrees(
 
 
 @some(FEWER)
-def test_a_stream_agrees(
+def test_a_stream_has_the_rows_of_the_driver(
     names: Sequence[str], quick: SparkSession, stream: FileStream, expected: Found, tmp_path: Path
 ) -> None:
     """Cases as one stream over the files."""

@@ -68,7 +68,7 @@ def with_interval(rows: DataFrame) -> DataFrame:
         pytest.param(in_order, "pages", marks=pytest.mark.long),
     ],
 )
-def test_a_restart_after_every_batch_does_not_show(
+def test_rows_are_the_same_with_a_restart_after_every_batch(
     spark: SparkSession, tmp_path: Path, make: Any, layout: Any
 ) -> None:
     """

@@ -59,7 +59,7 @@ def events(*minutes: int) -> pa.Table:
 
 
 @pytest.mark.long
-def test_each_goes_on_with_the_same_rows_or_is_refused_before_the_start(
+def test_a_restart_with_another_setting_has_equal_rows_or_is_refused(
     spark: SparkSession, tmp_path: Path, record_property: Record
 ) -> None:
     """What is refused says the one thing to pass."""

@@ -92,7 +92,7 @@ def test_three_timers_on_two_clocks_go_off_once_each_and_in_order(both_clocks: L
 
 
 @pytest.mark.since_spark("4.0", "Spark 3.5 reports no counts of a micro-batch without data")
-def test_the_driver_says_the_same(both_clocks: Lived) -> None:
+def test_the_driver_has_the_timers_of_spark(both_clocks: Lived) -> None:
     """Batches, rows, rejections, counts and what is stored are equal."""
     assert both_clocks.spark == both_clocks.driver
     assert all(counts.is_balanced for counts in both_clocks.spark.counts.values())
@@ -126,6 +126,6 @@ def test_no_batch_without_data_runs_behind_a_start_before_one_with_data(silence:
 
 
 @pytest.mark.since_spark("4.0", "Spark 3.5 reports no counts of a micro-batch without data")
-def test_the_driver_says_the_same_of_silence(silence: Lived) -> None:
+def test_the_driver_runs_the_batches_without_data_of_spark(silence: Lived) -> None:
     """Batches, rows, rejections, counts and what is stored are equal."""
     assert silence.spark == silence.driver

@@ -26,7 +26,7 @@ from tests.support.every_type import (
 from tests.support.spark_settings import changed
 
 
-def test_types_survive_a_batch(spark: SparkSession) -> None:
+def test_values_of_every_type_come_out_of_a_batch_as_sent(spark: SparkSession) -> None:
     """Integers beyond 2**53, NaN beside null, folded hours and microseconds come back as sent."""
     rows = sessionize(events(spark), EVERYTHING).collect()
 
@@ -50,7 +50,7 @@ def test_types_survive_a_batch(spark: SparkSession) -> None:
         pytest.param("Asia/Kolkata", SINGLE, marks=pytest.mark.long),
     ],
 )
-def test_types_survive_a_stream(
+def test_values_of_every_type_come_out_of_a_stream_as_sent(
     spark: SparkSession, tmp_path: Path, zone: str, spec: AnySessionSpec
 ) -> None:
     """The same through stored state, in any zone, with rows that are packed and as they are."""

@@ -39,7 +39,9 @@ def ledger(last: int | None, *, may_join: bool = True) -> Ledger:
         (8, 7, 8),  # a crash between the sink and the checkpoint
     ],
 )
-def test_what_a_crash_leaves_goes_on(planned: int, finished: int, last: int | None) -> None:
+def test_a_micro_batch_that_a_crash_left_unfinished_runs_again(
+    planned: int, finished: int, last: int | None
+) -> None:
     """A micro-batch beyond the finished ones is legal where it's planned: it runs again."""
     Start("/c", planned, finished).check(ledger(last))
 
@@ -56,7 +58,7 @@ def test_what_a_crash_leaves_goes_on(planned: int, finished: int, last: int | No
         (0, 0, None, "nor any other of its query", "sink_since=1"),
     ],
 )
-def test_two_moments_are_refused(
+def test_a_checkpoint_and_a_table_of_two_moments_are_refused(
     planned: int, finished: int, last: int | None, found: str, hint: str
 ) -> None:
     """An older checkpoint would lose rows in silence, and so would an older table."""

@@ -79,7 +79,9 @@ def numbers(spark: SparkSession, tmp_path: Path) -> Numbers:
     return numbers
 
 
-def test_a_new_checkpoint_over_a_folder_of_another_query(numbers: Numbers, tmp_path: Path) -> None:
+def test_a_new_checkpoint_over_a_folder_of_another_query_is_refused(
+    numbers: Numbers, tmp_path: Path
+) -> None:
     """It is refused, before anything is written; Spark itself drops the rows and says nothing."""
     numbers.run("first")
     numbers.put(100, 1, source="more")
@@ -95,7 +97,7 @@ def test_a_new_checkpoint_over_a_folder_of_another_query(numbers: Numbers, tmp_p
     assert [0, 1] == numbers.rows()
 
 
-def test_a_checkpoint_that_came_less_far(numbers: Numbers) -> None:
+def test_a_checkpoint_that_came_less_far_than_the_folder_is_refused(numbers: Numbers) -> None:
     """The folder has a micro-batch that this query comes to next, so its rows would be dropped."""
     numbers.run("ahead")
     numbers.put(100, 1, source="more")
@@ -116,7 +118,9 @@ def test_a_query_goes_on_over_its_own_folder(numbers: Numbers, tmp_path: Path) -
     assert [0, 1, 2] == numbers.rows()
 
 
-def test_a_compacted_log(numbers: Numbers, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_compacted_log_says_enough_of_a_folder(
+    numbers: Numbers, spark: SparkSession, tmp_path: Path
+) -> None:
     """Spark joins the log's files, and deletes the old ones: what's left says enough."""
     settings = {
         "spark.sql.streaming.fileSink.log.compactInterval": "2",
@@ -134,7 +138,7 @@ def test_a_compacted_log(numbers: Numbers, spark: SparkSession, tmp_path: Path) 
     assert "has micro-batches" in message
 
 
-def test_another_folder_than_before(numbers: Numbers, tmp_path: Path) -> None:
+def test_another_folder_than_before_is_refused(numbers: Numbers, tmp_path: Path) -> None:
     """It is refused: Spark writes to it, and can't read what it wrote."""
     numbers.run("first")
     numbers.put(2, 1)

@@ -98,7 +98,7 @@ def slow(frame: DataFrame, begun: Path, go_on: Path) -> DataFrame:
 
 
 @pytest.mark.parametrize("texts", ["ab", "xyz"])
-def test_a_run_that_is_writing_when_another_one_begins(
+def test_a_run_ends_where_a_later_one_has_begun(
     texts: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     """What the later one has marked stays, also with other rows; and the earlier run ends."""
@@ -246,7 +246,9 @@ ORDERS = 12
 
 
 @pytest.mark.nightly
-def test_two_runs_on_spark(spark: SparkSession, tmp_path: Path, record_property: Record) -> None:
+def test_a_micro_batch_has_the_rows_of_one_of_two_runs_on_spark(
+    spark: SparkSession, tmp_path: Path, record_property: Record
+) -> None:
     """A marked micro-batch has the rows of one run, whole, in any order of steps and with kills."""
     ends = Counter[str]()
     frames = {

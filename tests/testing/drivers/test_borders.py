@@ -58,7 +58,7 @@ def said(name: str) -> dict[str, str]:
     return {value.row: IN[name].of(value) for value in VALUES}
 
 
-def test_events_come_through_state() -> None:
+def test_every_event_comes_out_of_the_state_as_it_was() -> None:
     """As objects of the same class, and the two zeros and NaN as themselves."""
     driver = SessionDriver(SPEC)
     for value in VALUES:
@@ -68,7 +68,7 @@ def test_events_come_through_state() -> None:
 
 
 @pytest.mark.parametrize("form", ["python", "stored"])
-def test_rows_come_through_state(form: str) -> None:
+def test_every_row_comes_out_of_the_state_as_it_was(form: str) -> None:
     """With the values of a column of Spark, or those of Python; NaN is null, as in pandas."""
     driver = SessionDriver(SPEC)
     for value in VALUES:
@@ -103,7 +103,7 @@ def reason(method: str, *arguments: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_keys_come_through_state(kind: str) -> None:
+def test_every_key_comes_out_of_the_state_as_it_was(kind: str) -> None:
     """A session for each value; types of which equal values may differ in bytes are no keys."""
     rules: Any = {**RULES, "keys": {kind: KINDS[kind].annotation}, "order": "arrival"}
 

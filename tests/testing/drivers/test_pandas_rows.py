@@ -172,7 +172,7 @@ def test_a_missing_number_counts_for_no_mean_and_a_missing_text_is_quarantined()
     assert 2 == len(driver.take_rejections("quarantined"))
 
 
-def test_a_null_within_a_list_is_one() -> None:
+def test_a_null_of_pandas_within_a_list_is_a_null() -> None:
     """Of whatever kind the list is."""
     driver = SessionDriver(MEANS)
     for parts in ([1.5, np.nan], np.array([1.5, np.nan]), [1.5, pd.NA]):

@@ -126,7 +126,9 @@ def test_under_a_clock_in_processing_time_every_trigger_runs_a_batch() -> None:
     [(gapped, None, []), (waiting, at("12:00"), [2])],
     ids=["event", "both"],
 )
-def test_run_until_idle_ends(spec: Any, processing_time: Any, further: list[int]) -> None:
+def test_run_until_idle_ends_though_spark_would_always_have_one_more_batch(
+    spec: Any, processing_time: Any, further: list[int]
+) -> None:
     """With a clock in processing time Spark has always one more batch, so one runs, not all."""
     driver = driver_of(spec, processing_time)
     driver.add("ann", at("12:00"), Amount())

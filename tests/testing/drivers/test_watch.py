@@ -256,7 +256,7 @@ def closing_idle(**options: Any) -> SessionDriver[Any, Any, Any]:
     return driver
 
 
-def test_a_clock_that_leaps_over_the_time_to_close_is_said() -> None:
+def test_a_clock_that_leaps_over_the_time_to_close_is_warned_of() -> None:
     """The query takes it for a pause, so nothing ever closes; steps within it close the session."""
     driver = closing_idle()
     for _ in range(12):
@@ -270,7 +270,7 @@ def test_a_clock_that_leaps_over_the_time_to_close_is_said() -> None:
     assert ["idle"] == [row.closed_by for row in driver.take_rows()]
 
 
-def test_a_processing_time_before_the_events_is_said() -> None:
+def test_a_processing_time_before_the_events_is_warned_of() -> None:
     """What would close a session as idle lets the watermark be where events have put it already."""
     spec = attrs.evolve(visits, timeout=SessionRules("1 minute", close_idle_after="1 second"))
     driver = SessionDriver(spec, processing_time=at("09:00"))
@@ -282,7 +282,7 @@ def test_a_processing_time_before_the_events_is_said() -> None:
         driver.run_batch()
 
 
-def test_a_pause_of_a_query_that_restarts_is_none() -> None:
+def test_a_pause_before_a_restart_is_not_warned_of() -> None:
     """Nor is a leap while nothing is open, or of a spec without such a rule."""
     driver = closing_idle()
     driver = SessionDriver.restore(driver.spec, driver.snapshot())

@@ -151,7 +151,7 @@ def test_a_copy_of_an_event_that_failed_is_tried_in_the_same_micro_batch(
     assert driver.counts.is_balanced
 
 
-def test_a_sum_that_does_not_fit_takes_no_id() -> None:
+def test_an_event_whose_sum_does_not_fit_takes_no_id() -> None:
     """With aggregates, too, a copy of an event that failed counts."""
     spec = SessionSpec.aggregate(
         Message, {"total": agg.sum("number")}, **settings(on_error="reject", watermark_delay=GAP)
@@ -189,7 +189,7 @@ def test_a_column_that_is_passed_through_is_of_the_id_only_where_it_is_named(
     assert counted == (driver.counts.processed, driver.counts.duplicate)
 
 
-def test_without_it_nothing_is_stored() -> None:
+def test_a_spec_without_duplicates_stores_no_ids() -> None:
     """Neither a column nor an entry in the rules of a checkpoint."""
     without = spec_of(inputs=kept(None))
     logic, dropping = logic_of(without), logic_of(spec_of())
@@ -268,7 +268,7 @@ def test_a_stream_after_a_batch_knows_its_ids() -> None:
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_an_event_costs_so_many_bytes_of_state(layout: Any) -> None:
+def test_an_event_id_takes_sixteen_bytes_of_state(layout: Any) -> None:
     """Sixteen: a session of a thousand events has as many more than one without ids."""
     sizes = []
     for changes in ({}, {"inputs": kept(None)}):

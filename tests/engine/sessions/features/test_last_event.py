@@ -67,7 +67,7 @@ def opened(spec: SessionSpec[Any, Any, Any]) -> SessionDriver[Any, Any, Any]:
         ),
     ],
 )
-def test_it_is_stored_where_the_end_does_not_say_it(
+def test_the_last_event_time_is_stored_where_it_does_not_follow_from_the_end(
     stored: bool, spec: SessionSpec[Any, Any, Any]
 ) -> None:
     """Eight bytes a session there, and none where all events have one gap."""
@@ -77,7 +77,7 @@ def test_it_is_stored_where_the_end_does_not_say_it(
 
 
 @pytest.mark.parametrize("layout", ["buckets", "pages"])
-def test_extends_may_come_and_go(layout: Any) -> None:
+def test_the_option_extends_may_be_added_and_removed(layout: Any) -> None:
     """What is open then has its last event from its end, and what comes later counts."""
     storage = Storage(layout=layout)
     plain = spec_of(SessionRules("30 minutes"), storage=storage)

@@ -90,7 +90,7 @@ def test_finish_is_told_which_row_it_makes() -> None:
     assert [(1, False), (2, False), (3, True)] == seen
 
 
-def test_a_session_with_rows_out_must_give_one() -> None:
+def test_a_session_whose_early_row_is_out_must_give_a_final_one() -> None:
     """Without, a table would keep the old one for the new."""
     driver = SessionDriver(collecting(GAP, results=ON_UPDATE, finish=not_every_row))
     feed(driver, 10, 12)

@@ -89,7 +89,7 @@ def of_features(spec: SessionSpec[Any, Any, Any]) -> set[str]:
 
 
 @pytest.mark.parametrize("on_error", ["raise", "reject"])
-def test_a_spec_without_options_enters_no_feature(on_error: Any) -> None:
+def test_a_spec_without_options_runs_no_code_of_a_feature(on_error: Any) -> None:
     """Not for an empty list either, and what leaves failed events out only where one has failed."""
     spec = SessionSpec.of(Total, on_error=on_error, **SHARED, **GAP)
     assert set() == of_features(spec)
@@ -99,7 +99,7 @@ def test_a_spec_without_options_enters_no_feature(on_error: Any) -> None:
         assert "sessions/features/rules.py" not in found
 
 
-def test_aggregates_enter_no_feature_and_no_other_kind_of_aggregate() -> None:
+def test_aggregates_run_no_code_of_a_feature_or_of_other_aggregates() -> None:
     """Only what all kinds of them are made of, and neither functions nor aggregates the other."""
     funnel = agg.funnel([pc.field("number") > 0])
     spec = SessionSpec.aggregate(Step, {"far": funnel}, **SHARED, **GAP)
@@ -126,7 +126,7 @@ def test_aggregates_enter_no_feature_and_no_other_kind_of_aggregate() -> None:
         ),
     ],
 )
-def test_an_option_enters_its_own_rooms_alone(rooms: set[str], options: Any) -> None:
+def test_an_option_runs_the_code_of_its_own_features_alone(rooms: set[str], options: Any) -> None:
     """And no other."""
     found = of_features(SessionSpec.of(Total, **SHARED, **(GAP | options)))
     assert {f"sessions/{name}.py" for name in rooms} == found

@@ -60,7 +60,7 @@ def spec_of(timeout: Any, delay: Any = "10 minutes") -> SessionSpec[Any, Any, An
 
 
 @pytest.mark.parametrize("rule", CLOSED_BY)
-def test_each_rule_has_words(rule: ClosedBy) -> None:
+def test_each_rule_is_described_with_its_value(rule: ClosedBy) -> None:
     """They say the value that the spec has for the rule."""
     assert TEXTS[rule] == rule_text(spec_of(RULES), rule)
 
