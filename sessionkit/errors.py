@@ -48,7 +48,8 @@ class SessionkitError(Exception):
     """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
-        super().__init__(message if hint is None else with_hint(message, hint))
+        # A subclass may have another base, from another library, that takes no message.
+        Exception.__init__(self, message if hint is None else with_hint(message, hint))
 
 
 class SpecError(SessionkitError, ValueError):

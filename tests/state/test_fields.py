@@ -276,7 +276,7 @@ def test_fields_may_be_named_only() -> None:
         (complex, "`Visit.field`: complex"),
         (int | str, "`Visit.field`: int | str"),
         (int | str | None, "`Visit.field`: int | str | None"),
-        (Union[int, str], "`Visit.field`: typing.Union[int, str]"),  # noqa: UP007 - the spelling under test
+        (Union[int, str], f"`Visit.field`: {Union[int, str]}"),  # noqa: UP007 - the spelling under test
         (list[Any], "`Visit.field[]`: Any"),
         (tuple[int, Any], "`Visit.field[1]`: Any"),
         (tuple[Any, ...], "`Visit.field[]`: Any"),
