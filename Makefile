@@ -114,7 +114,7 @@ test-oldest: setup
 	@$(RUN) scripts/matrix.py --dry --quick 3.5.0
 
 test-sail: setup
-	@$(RUN) scripts/matrix.py --dry --quick sail-py
+	@$(RUN) scripts/matrix.py --dry --quick sail-py3.11
 
 test-lakes test-Delta test-Iceberg: export KILLS := 1
 test-lakes: setup
