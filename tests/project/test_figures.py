@@ -38,7 +38,7 @@ def unrecorded(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("page", READ, ids=name_of)
 def test_a_figure_of_a_page_is_of_a_recorded_run(page: Path) -> None:
-    """`benchmarks/recorded.json` says how each was measured, `benchmarks/RESULTS.md` has others."""
+    """`benchmarks/recorded.json` says how each was measured, `results.json` there has others."""
     assert [] == [*unrecorded(page.read_text("utf-8"))], "record them, and how they were measured"
 
 
