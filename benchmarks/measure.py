@@ -33,7 +33,7 @@ __all__ = ["Place", "RunError", "place", "timed", "wrong_rows"]
 ROOT: Final = Path(__file__).resolve().parents[1]
 COMPARED_BATCHES: Final = 3
 COMPARED_SHARE: Final = 0.05
-"""How much of the events and keys a slow entrant gets to show its rows."""
+"""How much of the events and keys of a stream entrants get to show their rows."""
 ANY_ORDER: Final = timedelta(hours=1)
 """Longer than the events of a workload: they aren't in order within a batch."""
 NUMBERS: Final = count()
@@ -51,7 +51,7 @@ class Place:
     Attributes:
         workload: The workload, as scaled.
         files: The folder with all its events.
-        few: The same for a small part of it.
+        few: The same for a small part of it, by which rows of streams are compared.
         folder: Where runs may write.
         patience_s: How long a run may take.
         master: Where Spark runs.
@@ -79,15 +79,16 @@ def place(workload: Workload, folder: Path, patience_s: float, master: str = LOC
     """Write the events of a workload."""
     found = Place(workload, folder / "files", folder / "few", folder, patience_s, master)
     write_batches(workload, found.files)
-    if workload.few:
+    if workload.mode != "batch":
         write_batches(_part(workload), found.few)
     return found
 
 
 def wrong_rows(entrant: Entrant, at: Place) -> str | None:
     """Say where the rows of an entrant differ from those that NumPy finds, on the same files."""
-    is_slow = entrant.name in at.workload.few
-    workload, files = (_part(at.workload), at.few) if is_slow else (at.workload, at.files)
+    # A batch is compared whole: only with many events, more than one process takes part.
+    is_batch = at.workload.mode == "batch"
+    workload, files = (at.workload, at.files) if is_batch else (_part(at.workload), at.few)
     batches = range(min(COMPARED_BATCHES, workload.batches))
     # A batch and another engine close every session at the end of their input.
     needs_closing = workload.mode != "batch" and entrant.script is None

@@ -8,13 +8,12 @@ from benchmarks.entrants import ENTRANTS
 from benchmarks.results import Figures
 from benchmarks.workloads import WORKLOADS
 
-__all__ = ["growth", "latencies", "line_of", "machines", "markdown", "rows_of", "seconds", "who"]
+__all__ = ["growth", "latencies", "line_of", "machines", "markdown", "rows_of", "who"]
 
 GIGABYTE: Final = 1e9
-MEGABYTE: Final = 1e6
+MILLION: Final = 1e6
 SIXTEEN: Final = 16 * GIGABYTE
 """The memory of a usual machine, for which a limit is computed."""
-HEADING: Final = ("entrant", "s", "CPU s", "of it outside the JVM", "peak GB", "checkpoint MB", "n")
 
 
 def line_of(name: str, found: Figures) -> str:
@@ -30,28 +29,19 @@ def markdown(rows: Sequence[Sequence[str]], words: int = 1) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in (heading, rule, *others))
 
 
-def seconds(results: Mapping[str, Any]) -> str:
-    """Return the seconds of all workloads in one table, the fastest entrant first."""
-    rows: list[Sequence[str]] = [("workload", "what", "seconds")]
-    for name, entrants in _measured(results):
-        ranked = sorted(entrants, key=lambda who: float(entrants[who]["seconds"]))
-        shown = "; ".join(f"{who} {_number(entrants[who]['seconds'])}" for who in ranked)
-        rows.append((name, WORKLOADS[name].about, shown))
-    return markdown(rows, words=3)
-
-
 def rows_of(results: Mapping[str, Any]) -> str:
-    """Return all figures, a table for each workload, the fastest entrant first."""
-    parts = []
+    """Return one table of all workloads, the fastest entrant of each first."""
+    rows: list[Sequence[str]] = [("", "s", "CPU s", "peak GB")]
+    sizes = []
     for name, entrants in _measured(results):
-        ranked = sorted(entrants.items(), key=lambda each: float(each[1]["seconds"]))
-        table = markdown([HEADING, *(_cells(who, found) for who, found in ranked)])
         about = WORKLOADS[name].about
-        parts.append(f"### {name}\n\n{about[0].upper()}{about[1:]}.\n\n{table}")
-        sizes = [f"{who} {found['state_bytes']:.0f}" for who, found in ranked if _has_state(found)]
-        if sizes:
-            parts.append(f"Bytes of a session: {'; '.join(sizes)}.\n")
-    return "\n".join(parts)
+        rows.append((f"**{about[0].upper()}{about[1:]}**", "", "", ""))
+        ranked = sorted(entrants.items(), key=lambda each: float(each[1]["seconds"]))
+        rows += [(who, *_cells(found)) for who, found in ranked]
+        if WORKLOADS[name].batches == 1 and WORKLOADS[name].opened:
+            sizes += [f"{who} {found['state_bytes']:.0f}" for who, found in ranked]
+    said = f"\nBytes of an open session in the checkpoint, uncompressed: {', '.join(sizes)}.\n"
+    return markdown(rows) + (said if sizes else "")
 
 
 def who(results: Mapping[str, Any]) -> str:
@@ -74,7 +64,7 @@ def machines(results: Mapping[str, Any]) -> str:
         found.setdefault((day, where, versions), []).append((name, workload["entrants"]))
     for (day, where, versions), each in found.items():
         loads = [figures["load"] for _, entrants in each for figures in entrants.values()]
-        names = ", ".join(name for name, _ in each)
+        names = ", ".join(dict.fromkeys(WORKLOADS[name].family for name, _ in each))
         rows.append((names, day, f"{min(loads)} to {max(loads)}", where, versions))
     return markdown(rows, words=5)
 
@@ -103,13 +93,15 @@ def growth(results: Mapping[str, Any]) -> str:
         for name, workload in results["workloads"].items()
         if name.startswith("growth-batch-") and entrant in workload["entrants"]
     )
+    if not sizes:
+        return ""
     (some, low), (more, high) = sizes[-2:]
     an_event = (high - low) / (more - some)
     most = some + (SIXTEEN - low) / an_event
     return (
         f"Sail holds the batch in memory, here {an_event:.0f} bytes of an event: "
         f"{more:,} events took {high / GIGABYTE:.1f} GB, so 16 GB end at about "
-        f"{most / MEGABYTE:,.0f},000,000.\n"
+        f"{most / MILLION:,.0f},000,000 events.\n"
     )
 
 
@@ -122,20 +114,9 @@ def _measured(results: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Fi
     )
 
 
-def _has_state(found: Figures) -> bool:
-    return "state_bytes" in found
-
-
-def _cells(name: str, found: Figures) -> tuple[str, ...]:
-    return (
-        name,
-        _number(found["seconds"]),
-        _number(found["cpu_s"]),
-        _number(found["outside_jvm_s"]),
-        _number(found["peak_bytes"] / GIGABYTE),
-        _number(found["checkpoint_bytes"] / MEGABYTE) if "checkpoint_bytes" in found else "",
-        str(found["n"]),
-    )
+def _cells(found: Figures) -> tuple[str, ...]:
+    figures = found["seconds"], found["cpu_s"], found["peak_bytes"] / GIGABYTE
+    return tuple(map(_number, figures))
 
 
 def _number(value: float) -> str:

@@ -221,7 +221,7 @@ KEYS: Final = Workload(
 )
 STATE: Final = Workload(
     name="state",
-    about="200,000 sessions are opened: bytes of each in the checkpoint, uncompressed",
+    about="the first event of each of 200,000 sessions, in one micro-batch",
     entrants=("functions", "aggregates", "pages", "aggregates pages", "session_window", "java"),
     events=1,
     keys=1,

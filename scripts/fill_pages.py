@@ -94,6 +94,17 @@ NEXMARK: Final = Row(
     "session_window, default store",
     "`session_window`",
 )
+A_COUNT: Final = Row(
+    "a count for each of 100,000 keys",
+    "keys",
+    "functions",
+    "transformWithState",
+    "`transformWithState` by hand",
+)
+JOBS: Final = tuple(
+    Row("200,000 events, start to end", "engines", "functions", other, other)
+    for other in ("Flink SQL", "Bytewax", "Pathway")
+)
 FEW_USERS: Final = Row(
     "10,000,000 events of only 3 users, functions",
     "huge groups",
@@ -212,7 +223,7 @@ FILLS: Final[Mapping[str, Callable[[], str]]] = {
     "where we lose": losses,
     "batches": batches,
     "speed in short": partial(speed, (DENSE, ON_SAIL, FEW_USERS)),
-    "seconds": lambda: report.seconds(loaded()),
+    "others": partial(speed, (BY_HAND, A_COUNT, *JOBS)),
     "all figures": lambda: report.rows_of(loaded()),
     "entrants": lambda: report.who(loaded()),
     "latencies": lambda: report.latencies(loaded()),

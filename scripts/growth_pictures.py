@@ -100,6 +100,8 @@ def _lines(panel: Panel, results: Mapping[str, Any]) -> dict[str, Line]:
 def _drawn(panel: Panel, lines: Mapping[str, Line], left: float) -> list[str]:
     """Return a panel: both axes go by powers of ten."""
     points = [point for line in lines.values() for point in line]
+    if not points:
+        return [text(left, TOP - 18, panel.title)]
     low_x, high_x = (log10(pick(x for x, _ in points)) for pick in (min, max))
     low_y = floor(log10(min(y for _, y in points)))
     high_y = max(low_y + 1, log10(max(y for _, y in points)))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks import bases, sequences
+from benchmarks import bases, report, sequences
 from benchmarks.calls import CASES, prepared
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
@@ -91,6 +91,17 @@ def test_a_run_that_is_stopped_keeps_what_it_has_measured(tmp_path: Path) -> Non
         keep(path, "small", {"cores": 2}, {name: {"seconds": seconds}}, ["c", "a"])
     workloads = loaded(path)["workloads"]
     assert {"c": {"seconds": 4.0}, "a": {"seconds": 3.0}} == workloads["small"]["entrants"]
+
+
+def test_where_the_memory_of_sail_ends_goes_by_the_two_largest_batches() -> None:
+    """By what each further event took."""
+    entrants = ({"Sail, aggregates": {"peak_bytes": each * 1e9}} for each in (9, 2, 6))
+    names = (f"growth-batch-{size}" for size in (1_000_000, 20_000_000, 100_000_000))
+    found = {name: {"entrants": each} for name, each in zip(names, entrants, strict=True)}
+    assert (
+        "Sail holds the batch in memory, here 50 bytes of an event: 100,000,000 events took 6.0 GB,"
+        " so 16 GB end at about 300,000,000 events.\n"
+    ) == report.growth({"workloads": found})
 
 
 def test_all_entrants_of_a_workload_are_of_one_run() -> None:
