@@ -36,14 +36,14 @@ ENGINES: Final = (
     *(
         Entrant(
             name=f"Sail, functions, {workers} worker{'' if workers == 1 else 's'}",
-            about=f"the same with {about}",
+            about=f"sessionkit on Sail, plain functions, {about}",
             script="sail_sessions.py",
             logic="functions",
             environment="sail",
             settings={"spark.sessionkit.workers": str(workers)},
         )
         for workers, about in {
-            0: "functions in the server itself",
+            0: "which run in the server itself",
             1: "one worker process",
             4: "four worker processes",
         }.items()

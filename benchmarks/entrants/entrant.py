@@ -41,3 +41,8 @@ class Entrant:
     reads: Literal["parquet", "csv"] = "parquet"
     environment: str | None = None
     settings: Mapping[str, str] = attrs.field(factory=dict)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is sessionkit."""
+        return self.about.startswith("sessionkit")
