@@ -33,7 +33,7 @@ from benchmarks.workloads import WORKLOADS, Workload, families
 
 __all__ = ["main"]
 
-FAILURES: Final = (RunError, OSError, ValueError, TypeError, LookupError)
+FAILURES: Final = (RunError, OSError, ValueError, TypeError, LookupError, NotImplementedError)
 """What a run or its rows may end with; the others go on."""
 PACKAGES: Final = ("pyspark", "pandas", "pyarrow", "numpy", "attrs")
 

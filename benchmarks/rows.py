@@ -38,7 +38,7 @@ def with_one_key(rows: pa.Table, workload: Workload) -> pa.Table:
     """Return rows whose `user_id` has all columns of the key."""
     if len(workload.key_columns) == 1:
         return rows
-    parts = [rows[name] for name in workload.key_columns]
+    parts = [rows[name].cast(pa.string()) for name in workload.key_columns]
     key = pc.binary_join_element_wise(*parts, "|")
     return rows.set_column(rows.column_names.index("user_id"), "user_id", key)
 
