@@ -137,8 +137,9 @@ def _measured(
 def _figures(name: str, at: Place, unable: Mapping[str, str]) -> Figures:
     """Compare the rows of an entrant, and then measure it."""
     entrant = ENTRANTS[name]
-    if entrant.environment in unable:
-        raise RunError(unable[entrant.environment])
+    reason = unable.get(entrant.environment or "")
+    if reason is not None:
+        raise RunError(reason)
     wrong = wrong_rows(entrant, at) if at.workload.is_compared else None
     if wrong is not None:
         raise RunError(f"its rows are wrong: {wrong}")

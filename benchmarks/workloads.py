@@ -12,7 +12,7 @@ window functions of Spark's SQL, which `session_window` is a shorter name for.
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -120,7 +120,7 @@ class Workload:
         return min(self.warm_up, samples - 1)
 
 
-def _of_sizes(base: Workload, sizes: Mapping[int, Mapping[str, int]]) -> list[Workload]:
+def _of_sizes(base: Workload, sizes: Mapping[int, Mapping[str, Any]]) -> list[Workload]:
     return [
         attrs.evolve(base, name=f"{base.name}-{size}", family=base.name, size=size, **changes)
         for size, changes in sizes.items()
