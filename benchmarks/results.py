@@ -67,7 +67,7 @@ class Run:
 def figures_of(run: Run, uncounted: int, load: float) -> Figures:
     """Return what is kept of a run; some samples come before those that count."""
     counted = run.samples[uncounted:]
-    found: dict[str, float | None] = {
+    found: Figures = {
         "seconds": median(sample.seconds for sample in counted),
         "cpu_s": median(sample.jvm_s + sample.rest_s for sample in counted),
         "outside_jvm_s": median(sample.rest_s for sample in counted),

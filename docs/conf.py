@@ -18,6 +18,7 @@ from sphinx.pycode import ModuleAnalyzer
 from sphinx.transforms import SphinxTransform
 from sphinx.util.docutils import SphinxDirective
 
+from scripts.error_texts import GENERAL, heads, token_of
 from scripts.fill_pages import is_released
 from scripts.site_text import ABOUT, first_words, list_of_pages, text_of_page
 from sessionkit.testing.drivers.driver import Driver
@@ -84,10 +85,17 @@ if not is_released():
 WORDS = re.compile(r"^const MEANT = (\{.*?^\});", re.DOTALL | re.MULTILINE)
 MEANT: dict[str, list[str]] = json.loads(WORDS.findall(SEARCH.read_text("utf-8"))[0])
 """The words of `search.js`, and the pages that are about them."""
+TEXTS = heads()
+"""How the texts of our errors begin, by the page that each leads to."""
 PREVIEW = "_images/report-light.png"
 LONGEST_VALUE = 400
 NOT_CALLED = {
     "Counts.declared",
+    "DecimalType.arrow",
+    "DecimalType.coerce",
+    "DecimalType.form",
+    "DecimalType.load",
+    "DecimalType.widening",
     "EventTimeGap.longest",
     "Functions.keyed",
     "Routes.named",
@@ -107,17 +115,28 @@ NOT_CALLED = {
 }
 """What other modules of the package ask of a value, and users don't."""
 MOVED = {
+    "builders/ids-and-seeds": "builders/stored-bytes",
+    "builders/way-of-an-event": "builders/architecture",
+    "builders/what-was-tried": "builders/damage",
+    "explanation/real-time-mode": "how-to/start-a-query",
     "explanation/order-of-calls": "explanation/timers",
     "explanation/order-within-an-instant": "explanation/boundaries",
     "how-to/change-a-class": "how-to/change-a-rule",
+    "how-to/empty-output": "how-to/troubleshoot#no-rows-come-out",
     "how-to/repair-a-table": "how-to/backfill",
     "how-to/run-every-hour": "how-to/backfill",
     "how-to/size-a-query": "how-to/clusters",
+    "how-to/test-with-generated-events": (
+        "how-to/test-a-spec#let-generated-events-look-for-mistakes"
+    ),
     "how-to/unreadable-payloads": "how-to/rejected-rows",
     "how-to/write-to-lakes": "how-to/write-to-postgres",
     "how-to/order-of-events": "explanation/boundaries",
 }
-"""Where the subject of a page is that is gone. A heading keeps its words, so links to it hold."""
+"""
+Where the subject of a page is that is gone: a page, or a heading of one. A heading that moved keeps
+its words, so links to it hold.
+"""
 FORWARD = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -125,7 +144,7 @@ FORWARD = """<!doctype html>
 <meta name="robots" content="noindex">
 <link rel="canonical" href="{0}">
 <noscript><meta http-equiv="refresh" content="0; url={0}"></noscript>
-<script>location.replace("{0}" + location.hash)</script>
+<script>location.replace("{1}" + (location.hash || "{2}"))</script>
 <p><a href="{0}">This page has moved.</a></p>
 </html>
 """
@@ -167,7 +186,9 @@ class Keywords(SphinxTransform):
         """Add the words, which the search indexes."""
         self.env.note_dependency(SEARCH)
         meant = [said for said, pages in MEANT.items() if self.env.docname in pages]
-        if words := {word for said in meant for word in said.split()}:
+        words = {word for said in meant for word in said.split()}
+        words |= {token_of(page) for page in TEXTS if self.env.docname in {page, GENERAL}}
+        if words:
             self.document.insert(0, meta(name="keywords", content=", ".join(sorted(words))))
 
 
@@ -335,6 +356,15 @@ def describe_page(
     context["metatags"] = "\n".join([context.get("metatags", ""), *lines])
 
 
+def add_texts(
+    app: Sphinx, name: str, _template: str, _context: dict[str, Any], _: Node | None
+) -> None:
+    """Give the page of the search the texts of our errors."""
+    if name == "search":
+        errors = {page: {"token": token_of(page), "heads": each} for page, each in TEXTS.items()}
+        app.add_js_file(None, body=f"const ERRORS = {json.dumps(errors)};")
+
+
 def write_text(app: Sphinx, error: Exception | None) -> None:
     """Write each page as Markdown next to its HTML, and `llms.txt`, which lists them."""
     if error is None and app.builder.format == "html":
@@ -360,8 +390,10 @@ def forward_old_addresses(app: Sphinx, error: Exception | None) -> None:
         for old, new in MOVED.items():
             page = app.outdir / f"{old}.html"
             page.parent.mkdir(parents=True, exist_ok=True)
-            there = os.path.relpath(f"{new}.html", Path(old).parent)
-            page.write_text(FORWARD.format(Path(there).as_posix()), "utf-8")
+            name, sharp, heading = new.partition("#")
+            there = Path(os.path.relpath(f"{name}.html", Path(old).parent)).as_posix()
+            text = FORWARD.format(there + sharp + heading, there, sharp + heading)
+            page.write_text(text, "utf-8")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -376,6 +408,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-skip-member", skip_what_nobody_calls)
     app.connect("doctree-resolved", name_by_titles)
     app.connect("html-page-context", describe_page)
+    app.connect("html-page-context", add_texts)
     app.connect("html-page-context", fold_sidebar, priority=900)  # after furo
     app.connect("build-finished", list_versions)
     app.connect("build-finished", forward_old_addresses)

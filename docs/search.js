@@ -12,7 +12,7 @@ const FOLDERS = {
 };
 const MEANT = {
   "airflow": ["tutorial/whole-programs", "how-to/backfill"],
-  "append output mode": ["how-to/windowed-aggregation", "how-to/empty-output"],
+  "append output mode": ["how-to/windowed-aggregation", "how-to/troubleshoot"],
   "applyinpandaswithstate": ["how-to/from-hand-written-code"],
   "azure": ["explanation/which-tool"],
   "backlog": ["how-to/backfill"],
@@ -34,7 +34,7 @@ const MEANT = {
   "duckdb": ["how-to/without-java", "explanation/which-tool"],
   "duplicates": ["how-to/deduplicate"],
   "early results": ["how-to/early-results"],
-  "empty": ["how-to/empty-output"],
+  "empty": ["how-to/troubleshoot"],
   "error": ["how-to/troubleshoot"],
   "exactly once": ["how-to/write-to-tables", "how-to/write-to-postgres"],
   "fakegroupstate": ["reference/api/sessionkit.testing", "how-to/test-a-spec"],
@@ -46,7 +46,7 @@ const MEANT = {
   "gaps and islands": ["tutorial/analyst", "how-to/choose-a-gap"],
   "gdpr": ["how-to/erase-a-user"],
   "google analytics": ["how-to/common-definitions"],
-  "handle late data": ["how-to/rejected-rows", "how-to/empty-output"],
+  "handle late data": ["how-to/rejected-rows", "how-to/troubleshoot"],
   "idempotent": ["how-to/write-to-tables", "how-to/your-own-sink"],
   "inactivity": ["how-to/choose-a-gap", "how-to/idle-sources", "how-to/state-per-key"],
   "install": ["index", "how-to/without-java"],
@@ -54,15 +54,15 @@ const MEANT = {
   "kafka": ["how-to/read-from-kafka-and-files", "how-to/write-to-tables", "tutorial/whole-programs"],
   "kafka streams": ["explanation/which-tool"],
   "lag": ["how-to/watch-a-query", "how-to/backfill"],
-  "late": ["how-to/empty-output", "how-to/rejected-rows", "how-to/early-results"],
-  "late data": ["how-to/rejected-rows", "how-to/empty-output", "how-to/early-results"],
+  "late": ["how-to/troubleshoot", "how-to/rejected-rows", "how-to/early-results"],
+  "late data": ["how-to/rejected-rows", "how-to/troubleshoot", "how-to/early-results"],
   "llm": ["tutorial/whole-programs"],
   "mapgroupswithstate": ["how-to/from-hand-written-code", "how-to/state-per-key"],
   "memory": ["how-to/clusters", "how-to/operate"],
   "midnight": ["how-to/cut-sessions"],
   "multiple watermarks": ["how-to/watermarks"],
-  "no output": ["how-to/empty-output"],
-  "no rows": ["how-to/empty-output"],
+  "no output": ["how-to/troubleshoot"],
+  "no rows": ["how-to/troubleshoot"],
   "out of memory": ["how-to/clusters", "how-to/troubleshoot"],
   "output mode": ["how-to/start-a-query", "how-to/windowed-aggregation"],
   "parquet": ["tutorial/whole-programs", "how-to/read-from-kafka-and-files"],
@@ -83,7 +83,7 @@ const MEANT = {
   "snowplow": ["how-to/common-definitions", "reference/what-others-have"],
   "sql": ["explanation/which-tool", "how-to/aggregate-sessions"],
   "state grows": ["how-to/clusters", "how-to/troubleshoot", "how-to/operate"],
-  "stuck": ["how-to/troubleshoot", "how-to/empty-output"],
+  "stuck": ["how-to/troubleshoot"],
   "test": ["how-to/test-a-spec"],
   "time zone": ["tutorial/analyst", "how-to/make-a-report", "how-to/cut-sessions"],
   "timeout": ["how-to/state-per-key", "explanation/timers"],
@@ -97,6 +97,11 @@ const MEANT = {
   "user left": ["cookbook/churn"],
   "watermark": ["how-to/watermarks"]
 };
+// How the texts of our errors begin, by page: `conf.py` adds them to the page of the search.
+const TEXTS = typeof ERRORS === "undefined" ? [] : Object.entries(ERRORS).flatMap(
+  ([page, { token, heads }]) => heads.map((head) => ({ page, token, head: head.split(" ") })));
+const HOLE = "\u2026";
+const PASTED = /[`(]/;
 const IN_CODE = /[_.]|[a-z][A-Z]/;
 
 // Of the phrases that a query has, the longest are meant: "late data" rather than "late".
@@ -113,6 +118,39 @@ const inTitle = (title, query) => {
   return words.filter((word) => title.toLowerCase().includes(word)).length / (words.length || 1);
 };
 
+const wordsOf = (query) =>
+  query.split(/[^\p{Letter}\p{Number}_\p{Emoji_Presentation}]+/gu).filter(Boolean);
+// How many words of a text the query has, in their order, with any values in its holes, and
+// whether it has all of them.
+const common = (head, words) => {
+  let [at, count, afterHole] = [0, 0, false];
+  for (const word of head) {
+    if (word === HOLE) {
+      afterHole = true;
+      at += 1;
+      continue;
+    }
+    const place = afterHole ? words.indexOf(word, at) : at;
+    if (place < 0 || place >= words.length) return [count, false];
+    if (words[place] !== word) return [0, false];
+    [at, count, afterHole] = [place + 1, count + 1, false];
+  }
+  return [count, true];
+};
+// The page of the error whose text a query is. What has a name in marks is pasted, not asked.
+const errorOf = (query) => {
+  const words = wordsOf(query.toLowerCase());
+  const [whole, part] = PASTED.test(query) ? [1, 3] : [3, 4];
+  const found = TEXTS.map((one) => ({ ...one, fits: common(one.head, words) }))
+    .filter(({ fits: [count, isWhole] }) => count >= (isWhole ? whole : part));
+  return found.sort((a, b) => b.fits[0] - a.fits[0])[0];
+};
+// A word that all pages of an error have, in place of words that none has, such as a column's name.
+var splitQuery = (query) => {
+  const error = errorOf(query);
+  return error ? [error.token] : wordsOf(query);
+};
+
 var Scorer = {
   score: ([page, title, , described, score]) => {
     const query = new URLSearchParams(window.location.search).get("q")?.trim() ?? "";
@@ -122,7 +160,9 @@ var Scorer = {
       return score + (isMeant ? 200 : 0) - (isMember ? 20 : 0);
     }
     const words = query.toLowerCase();
-    const meant = places(page, words).reduce((sum, place) => sum + 100 - 10 * place, 0);
+    const isOfError = errorOf(query)?.page === page;
+    const meant = places(page, words).reduce((sum, place) => sum + 100 - 10 * place, 0)
+      + (isOfError ? 200 : 0);
     return score + (FOLDERS[page.split("/")[0]] ?? 0) + 20 * inTitle(title, words) + meant;
   },
   // As Sphinx has them.

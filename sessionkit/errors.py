@@ -37,59 +37,116 @@ __all__ = [
 
 
 class SessionkitError(Exception):
-    """The base class of every error that sessionkit raises."""
+    """
+    The base class of every error that sessionkit raises.
+
+    `str(error)` is the message and, where there is a hint, an empty line and `Hint:` with the hint.
+
+    Args:
+        message: What is wrong, where, and what was found.
+        hint: The one thing to change; None for none.
+    """
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message if hint is None else with_hint(message, hint))
 
 
 class SpecError(SessionkitError, ValueError):
-    """Raised on the driver when a spec, a policy or an argument can't work."""
+    """
+    Raised when an argument is wrong: of a spec, of one of its parts, or of a function.
+
+    It comes at once, before any event is read: for a duration that isn't positive, for two options
+    that contradict each other, or for a field of a type that can't be stored. It's a `ValueError`
+    too.
+    """
 
 
 class SchemaError(SpecError):
-    """Raised on the driver when the columns of the input don't fit the spec."""
+    """
+    Raised when a DataFrame doesn't fit the spec: a column is missing, or has another type.
+
+    Also for a batch where a stream is needed, or for a value that isn't a DataFrame of Spark. It's
+    a `SpecError`, and comes at once, before any event is read.
+    """
 
 
 class NotPicklableError(SpecError):
-    """Raised on the driver when a part of the spec can't be sent to the executors."""
+    """
+    Raised when a function of the spec can't be sent to Spark's executors.
+
+    Such a function uses a lock, an open file or a connection. `sessionize`, `apply_with_state` and
+    `bootstrap` raise it at once. It's a `SpecError`.
+    """
 
 
 class StateError(SessionkitError):
-    """Raised when stored state doesn't fit the spec, such as its session rules."""
+    """
+    Raised when stored state doesn't fit the spec, whose gap or state class has changed since.
+
+    The message names each difference. `StateCorruptedError` and `StateValueError` are subclasses.
+    """
 
 
 class StateCorruptedError(StateError):
-    """Raised when stored bytes are damaged or were not written by sessionkit."""
+    """
+    Raised when a checkpoint, or the state in it, is damaged, or wasn't written by sessionkit.
+
+    It's a `StateError`.
+    """
 
 
 class StateValueError(StateError, ValueError):
-    """Raised when a value doesn't fit the type of its field."""
+    """
+    Raised when a value of a key, a state or a result doesn't fit the type of its field.
+
+    Also when a sum overflows, and by `state.get()` if there is no state. It's a `StateError` and a
+    `ValueError`.
+    """
 
 
 class BalanceError(SessionkitError):
-    """Raised on the driver when the counts of a query don't account for every event."""
+    """
+    Raised when the counts of a query don't account for every event.
+
+    `reconcile` and `Reconciliation.add` raise it.
+    """
 
 
 class SinkError(SessionkitError):
-    """Raised when a sink can't take a micro-batch: the query stops and writes none of its rows."""
+    """
+    Raised when a sink can't take a micro-batch: the query stops and writes none of its rows.
+
+    An example is a row whose `session_id` the table has for another session. `repair` raises it if
+    another repair has committed first.
+    """
 
 
 class UnsupportedError(SessionkitError):
-    """Raised on the driver when this version of Spark or of a library lacks a feature."""
+    """
+    Raised when this version of Spark, or of another library, lacks a feature.
+
+    Also when a library isn't installed that an optional part of sessionkit needs.
+    """
 
 
 class TimerError(SessionkitError, ValueError):
-    """Raised inside a user function that sets an impossible timer."""
+    """
+    Raised inside `process` or `on_timer` when it sets a timer that can't be set.
+
+    `set_event_timer` and `set_processing_timer` name the reasons. If your function doesn't catch
+    it, it counts as a failure of the function: see `UserFunctionError`. It's a `ValueError` too.
+    """
 
 
 class UserFunctionError(SessionkitError):
     """
-    Raised when a user function raises, or returns a wrong value.
+    Raised when a function that you wrote raises, or returns a wrong value.
+
+    `str(error)` has the reason, the traceback and the hint.
 
     Attributes:
-        reason: The message without the traceback.
-        traceback: The traceback of the function; None where it didn't raise.
+        reason: The message: what failed, and for which key.
+        traceback: The traceback of your function; None if it didn't raise.
     """
 
     def __init__(self, reason: str, traceback: str | None = None, hint: str | None = None) -> None:
@@ -99,11 +156,21 @@ class UserFunctionError(SessionkitError):
 
 
 class DriverError(SessionkitError, ValueError):
-    """Raised by the testing tools for an impossible step, such as a clock that goes back."""
+    """
+    Raised by the tools for tests when a test asks for something impossible.
+
+    Examples are a processing time that goes back, a time without a time zone, and an event of
+    another class. `SessionDriver`, `StatefulDriver`, `at` and `explain_session` raise it. It's a
+    `ValueError` too.
+    """
 
 
 class ExpectationError(SessionkitError, AssertionError):
-    """Raised by the testing tools when an expectation isn't met."""
+    """
+    Raised by `check_spec` and `check_merge_law` when a spec doesn't keep what they check.
+
+    It's an `AssertionError` too, so pytest counts it as a failure.
+    """
 
 
 def with_hint(message: str, hint: str) -> str:

@@ -119,8 +119,12 @@ class Counts:
     """
     The counts of a micro-batch, or of a whole batch.
 
+    Each event has exactly one outcome: `processed`, `late`, `duplicate`, `outside`, `quarantined`,
+    `failed`, `buffered` or `erased_events`.
+
     Attributes:
-        events: Input rows. Spark drops none of them, however late they are.
+        events: Input rows, whether they're valid events or not. Spark drops none of them, however
+            late they are.
         processed: Events that became part of a session, or that the functions of a `StatefulSpec`
             received.
         late: Late events.
@@ -130,14 +134,14 @@ class Counts:
             a time too far ahead. Each has its reason.
         failed: Events for which a function raised, under `on_error="reject"`.
         buffered: Under `order="event_time"`, the change in the number of events that wait for the
-            watermark; negative if more were processed than arrived.
+            watermark; negative if more of them were processed than came.
         sessions: Sessions that closed, without those in `failed_output`; a session that late events
             reopen or revise closes again.
-        timers: For a `StatefulSpec`, named timers that fired, and keys that their timeout policy
-            ended; those in `failed_output` too.
+        timers: For a `StatefulSpec`, timers that fired, and keys that the timeout ended; each also
+            if `on_timer` failed.
         rows: Result rows.
-        revised: Result rows that replace earlier rows, of their session or of sessions that merged
-            into it.
+        revised: Result rows that replace earlier rows, whether of their own session or of sessions
+            that have been merged into it.
         out_of_order: Closed sessions that began before the previous session of their key was over:
             an event was late for the previous session, or this session closed later. Their
             `since_previous` is negative. Zero without `memory`.
@@ -147,11 +151,11 @@ class Counts:
         erasures: Erased keys, see `erase` of `sessionize`. They aren't among the events.
         erased_states: Stored rows of erased keys: open sessions, closed sessions kept for late
             events, and remembered keys or ids; or the states of keys.
-        erased_events: Buffered events of erased keys. `buffered` falls by as many.
+        erased_events: Buffered events of erased keys. They leave `buffered`, and count here.
         unknown: The names of counts that Spark didn't report, see `batch_counts`.
-        behind: How much older events were than the latest event time of earlier micro-batches,
-            negative for newer events; see `Lateness(measured=...)`. Leaves out micro-batches
-            without a watermark. Ignored when counts are compared.
+        behind: How much older events were than the latest event time of earlier micro-batches: a
+            sketch of durations, negative for newer events; see `Lateness(measured=...)`. Leaves out
+            micro-batches without a watermark. `==` between `Counts` ignores this.
     """
 
     events: int = _count("Rows that came in", needs_input=True)
@@ -197,12 +201,12 @@ class Counts:
 
     @property
     def is_balanced(self) -> bool:
-        """Whether each event has exactly one outcome."""
+        """Whether each event has exactly one outcome: the values of `ends` add up to `events`."""
         return self.events == sum(self.ends.values())
 
     @property
     def ends(self) -> dict[str, int]:
-        """The outcomes of events by name; if balanced, they add up to `events`."""
+        """The eight outcomes of events, by their names: a dict of counts, zeros too."""
         return {count.name: getattr(self, count.name) for count in DECLARED if count.is_end}
 
     def __add__(self, other: "Counts") -> "Counts":

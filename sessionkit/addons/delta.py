@@ -54,7 +54,7 @@ class Delta:
     Attributes:
         table: The name or the path of the table: a path has a `/`, or is a `Path`.
         key: The columns by which a row replaces an earlier one: by default `session_id` for
-            sessions, and none for other rows, which are added. If a session has several
+            sessions. Rows of other kinds have none, and are appended. If a session has several
             revisions, the table keeps the highest; it drops the sessions that another row
             `supersedes`.
 
@@ -81,7 +81,7 @@ class Delta:
 
     @property
     def identifier(self) -> str:
-        """The table in SQL."""
+        """The table in SQL, such as shop.visits, or delta.`/tables/visits`."""
         place = os.fspath(self.table)
         return f"delta.{quoted(place)}" if self.is_path else place
 
@@ -99,14 +99,22 @@ class Delta:
         return tuple([*DEFAULTS, *names][-len(DEFAULTS) - 1 :])
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
-        """Check that Delta is installed and that the rows fit, and return their writer."""
+        """
+        Check that Delta is installed and that the rows fit, and return their writer.
+
+        `start_query` calls it.
+        """
         upsert = Upsert.of(self, rows)
         check_types(rows.schema, "Delta")
         check_delta(spark)
         return DeltaWriter(self, upsert, rows.name)
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
-        """Replace the sessions of a span in the table, while its query is stopped."""
+        """
+        Replace the sessions of a span in the table, while its query is stopped.
+
+        `repair` calls it.
+        """
         return exchange(span, Upsert.of_span(self, span), table_of(self), dry_run=dry_run)
 
 

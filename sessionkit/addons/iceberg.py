@@ -49,7 +49,7 @@ class Iceberg:
     Attributes:
         table: The name of the table, with its catalog unless that is the current catalog.
         key: The columns by which a row replaces an earlier one: by default `session_id` for
-            sessions, and none for other rows, which are added. If a session has several
+            sessions. Rows of other kinds have none, and are appended. If a session has several
             revisions, the table keeps the highest; it drops the sessions that another row
             `supersedes`.
 
@@ -81,7 +81,11 @@ class Iceberg:
         return tuple(self.table.replace("`", "").split("."))
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
-        """Check that Iceberg is installed and that the rows fit, and return their writer."""
+        """
+        Check that Iceberg is installed and that the rows fit, and return their writer.
+
+        `start_query` calls it.
+        """
         upsert = Upsert.of(self, rows)
         check_types(rows.schema, "Iceberg")
         check_catalog(spark, self.table)
@@ -90,7 +94,11 @@ class Iceberg:
         return IcebergWriter(self, upsert, rows.name)
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
-        """Replace the sessions of a span in the table, while its query is stopped."""
+        """
+        Replace the sessions of a span in the table, while its query is stopped.
+
+        `repair` calls it.
+        """
         span.rows.sparkSession.catalog.refreshTable(self.table)
         return exchange(span, Upsert.of_span(self, span), table_of(self), dry_run=dry_run)
 

@@ -38,12 +38,14 @@ def ga4(gap: Duration = HALF_HOUR) -> SessionRules:
     """
     Return the rules of Google Analytics 4: a session ends after 30 minutes of inactivity.
 
-    Neither midnight nor a campaign ends it. See `ga4_engaged`.
+    An event exactly one gap after the last one belongs to the session, as by default in
+    `SessionRules`. Neither midnight nor a campaign ends a session. See `ga4_engaged`.
 
     Source: https://support.google.com/analytics/answer/12798876
 
     Args:
-        gap: GA4 lets you set from 5 minutes to 7 hours and 55 minutes.
+        gap: The gap. GA4 lets you set from 5 minutes to 7 hours and 55 minutes; here any positive
+            duration is allowed.
     """
     return SessionRules(gap)
 
@@ -62,9 +64,11 @@ def ga4_engaged(
     Source: https://support.google.com/analytics/answer/12798876
 
     Args:
-        page_view: Selects page views and screen views.
-        key_event: Selects key events; None if there are none.
-        longer_than: GA4 lets you set from 10 to 60 seconds.
+        page_view: The condition of page views and screen views: an expression over the fields, or
+            the name of a bool field.
+        key_event: The condition of key events, likewise; None if there are none.
+        longer_than: The length that an engaged session exceeds. GA4 lets you set from 10 to 60
+            seconds.
     """
     engaged = agg.duration() > duration_of(longer_than, "longer_than")
     engaged |= agg.count(where=page_view) >= TWO_VIEWS
@@ -81,23 +85,23 @@ def posthog(
     An event exactly at either limit belongs to the session: posthog-js compares with `>`. The spec
     needs `order="event_time"`. posthog-js uses the device's clock.
 
-    In PostHog, a read-only event, which no user caused, doesn't extend a session. Under
-    `attrs.evolve(posthog(), extends=...)` it doesn't here either, with one difference: outside any
-    session, it starts one that a user's event continues in PostHog, and is a separate session here.
-    In a spec of functions, `state_gap` can express PostHog's rule; see the how-to "Cut sessions".
-    Not covered: PostHog ends an idle session at the user's next event or, on an open page, after
-    1.1 times the gap. Until then it adds read-only events to it.
+    In PostHog, a read-only event, which no user caused, doesn't extend a session. The same holds
+    here under `attrs.evolve(posthog(), extends=...)`, with one difference: if no session is open, a
+    read-only event opens one. In PostHog, the user's next event continues that session; here it
+    starts another one. In a spec of functions, `state_gap` can express PostHog's rule; see the
+    how-to "Cut sessions". Not covered: PostHog ends an idle session at the user's next event or, on
+    an open page, after 1.1 times the gap. Until then it adds read-only events to it.
 
     Sources: https://posthog.com/manual/sessions, `packages/browser/src/sessionid.ts` in
     https://github.com/PostHog/posthog-js, and `PostHog/PostHogSessionManager.swift` in
     https://github.com/PostHog/posthog-ios
 
     Args:
-        gap: PostHog lets you set from one minute to 10 hours (`session_idle_timeout_seconds`). The
-            24 hours are fixed there.
-        opens_with: The events that open a session, such as a user's. In the iOS SDK, a read-only
-            event belongs to the session that there is, or to none. In posthog-js it opens one, so
-            leave this out.
+        gap: The gap. PostHog lets you set from one minute to 10 hours
+            (`session_idle_timeout_seconds`). The 24 hours are fixed.
+        opens_with: The condition of events that may open a session, such as a user's; see
+            `SessionRules`. In the iOS SDK, a read-only event belongs to the session that is open,
+            or to none. In posthog-js it opens one, so leave this out.
     """
     return SessionRules(gap, max_duration="24 hours", opens_with=opens_with)
 
@@ -115,7 +119,7 @@ def segment(gap: Duration = HALF_HOUR) -> SessionRules:
     https://github.com/dbt-labs/segment
 
     Args:
-        gap: The variable `segment_inactivity_cutoff` of the package.
+        gap: The gap: the variable `segment_inactivity_cutoff` of the package.
     """
     return SessionRules(gap)
 
@@ -135,7 +139,7 @@ def snowplow(gap: Duration = HALF_HOUR) -> SessionRules:
     https://github.com/snowplow/snowplow-javascript-tracker
 
     Args:
-        gap: The trackers let you set it (`sessionCookieTimeout`).
+        gap: The gap. The trackers let you set it (`sessionCookieTimeout`).
     """
     return SessionRules(gap, gap_inclusive=False)
 
@@ -163,7 +167,8 @@ def snowplow_unified(longest: Duration = "3 days") -> SessionRules:
     `macros/identifiers.sql` in https://github.com/snowplow/dbt-snowplow-unified
 
     Args:
-        longest: The variable `snowplow__max_session_days` of the package.
+        longest: How long after its first event a session takes events: the variable
+            `snowplow__max_session_days` of the package.
     """
     return SessionRules(longest, max_duration=longest)
 
@@ -190,9 +195,9 @@ def amplitude(
     https://github.com/amplitude/Amplitude-Kotlin
 
     Args:
-        platform: The source of the events.
-        gap: Amplitude lets you set it (`sessionTimeout` on the web,
-            `minTimeBetweenSessionsMillis` on a mobile).
+        platform: Where the events come from: `"web"` or `"mobile"`.
+        gap: The gap; by default 30 minutes on the web and 5 on a mobile. Amplitude lets you set it
+            (`sessionTimeout` on the web, `minTimeBetweenSessionsMillis` on a mobile).
 
     Raises:
         SpecError: The platform is unknown.

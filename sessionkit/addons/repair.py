@@ -52,12 +52,15 @@ def repair(
     """
     Recompute the sessions of a span of event time, and replace them in the table of a query.
 
-    Sessions have the same ids on a batch. So unchanged sessions stay as they are, changed ones get
-    the next revision, if the table has revisions, new ones are added, and sessions that aren't in
-    history are deleted, all in one transaction. Sessions that aren't final stay, and all that
-    overlap them: the query may still write them, or history may lack a part of them. Sessions of
-    keys and days without an event in history stay too, and are counted. A second run changes
-    nothing.
+    It computes the sessions of `history` on a batch, where they have the same ids as on the stream,
+    and compares them with the table. Unchanged sessions stay as they are. Changed ones get the next
+    revision, if the table has revisions. New ones are added. A session in the table that history no
+    longer gives is deleted, if history has an event of its key, and one of its day. Without such
+    events, history says nothing about it, so it stays; see `delete_unseen`. All of this is one
+    transaction, and a second run changes nothing.
+
+    A session that the query may still write stays as it is. So does one that may have events from
+    before `history`, and every session that overlaps either.
 
     Needs the state reader of Spark 4.0. A query that writes to `Postgres` may run meanwhile; a
     query that writes to `Delta` or `Iceberg` must be stopped.
@@ -68,8 +71,9 @@ def repair(
         history: A batch of all events that count: from the longest session and a gap before the
             span, up to the last event of the sessions that start in the span.
         checkpoint: The checkpoint location of the query.
-        between: The span of event time in which the sessions start: inclusive, exclusive. None as
-            the first instant means that `history` begins where the query did.
+        between: The span of event time in which the sessions start, as two instants with a time
+            zone, the first inclusive, the second exclusive. None for no limit; as the first
+            instant, it means that `history` begins where the query did.
         shape: The changes that the query makes to the result of `sessionize` before it writes it.
             Columns that they add aren't compared.
         delete_unseen: Whether to delete the sessions of keys, and of days in UTC, that have no
@@ -77,16 +81,19 @@ def repair(
         dry_run: Whether to return the difference without changing the table.
 
     Returns:
-        The difference between the sessions and the table, as counts and as a frame.
+        A `Difference`. `counts` has the numbers of sessions that are `unchanged`, `changed`,
+        `added`, `deleted` and `left` as they are; `unseen` the numbers of `days` and `keys` without
+        an event in history; `sessions` is a DataFrame of the changed, added and deleted ones.
 
     Raises:
         SpecError: The query doesn't write to the table, or the table has several rows per session;
-            history is a stream, or begins too late; the query runs, and the sink forbids that; the
-            span is empty, or an instant has no time zone; or the spec has `memory`, which depends
-            on all earlier sessions of a key.
+            history is a stream, or begins too late; the query runs, and the sink is `Delta` or
+            `Iceberg`; the span is empty, or an instant has no time zone; or the spec has `memory`,
+            which depends on all earlier sessions of a key.
         StateError: The rules of the spec differ from the query's.
-        SessionkitError: The checkpoint has no query, or this Spark has no state reader.
+        SessionkitError: The checkpoint has no query.
         SinkError: Another repair committed first; this one changed nothing.
+        UnsupportedError: This Spark has no state reader.
     """
     check_path(checkpoint, "`checkpoint`")
     checkpoint = os.fspath(checkpoint)
@@ -138,12 +145,15 @@ def replay_rejected(
     """
     Repair a table with events that the query has rejected.
 
+    This calls `repair` with `history` and the late and failed events of `rejected`; it returns and
+    raises the same.
+
     Args:
         sink: As for `repair`.
         spec: As for `repair`.
         history: The events that the query has processed, without the rejected ones.
-        rejected: Rows of the rejected table, such as `spark.table("rejected").where(...)`. Only
-            late and failed events are used.
+        rejected: Rows of the rejected table, such as `spark.table("rejected").where(...)`. Rows of
+            other kinds than `late` and `failed` are ignored.
         arguments: Further arguments of `repair`.
 
     Returns:

@@ -45,20 +45,22 @@ from sessionkit.state._types import FieldType
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class Aggregate(Operators["Aggregate"]):
     """
-    An aggregate of a session, made by a function of `sessionkit.aggregates`, or by operators.
+    A value computed of a session's events. Functions and operators of the module make it.
 
         agg.max("seconds") - agg.min("seconds")
         (agg.duration() > timedelta(seconds=10)) | (agg.count(where=pc.field("kind") == "buy") > 1)
 
     The operators `+ - * /`, `< <= > >=`, `& | ~`, a minus sign in front, and `abs` take aggregates
-    and constants. They make an aggregate that is computed when a row is made. `==` tells whether
-    two aggregates are the same; `eq` compares their values.
+    and constants. They make an aggregate that is computed when a row is made, as in Spark's SQL:
+    None where a part is None, but for `False & None`, which is False, and `True | None`, which is
+    True. A division gives a float, or a Decimal if one side is a Decimal and none a float; by zero
+    it gives None. `==` tells whether two aggregates are the same; `eq` compares their values.
 
     Attributes:
         of: The field to aggregate; the condition, for `any` and `all`; None for whole events.
         where: The condition that selects events; None for all events.
         at_most: The number of values or instants kept, where there is a limit.
-        is_from_now: Whether it leaves out events that sessions took before it was added.
+        is_from_now: Whether `from_now` made it.
     """
 
     # `==` of two expressions makes a third one, so they are compared by their text.
@@ -69,14 +71,15 @@ class Aggregate(Operators["Aggregate"]):
 
     def from_now(self) -> Self:
         """
-        Return the aggregate for a query that already has a checkpoint.
+        Return this aggregate for a query that already has a checkpoint.
 
-        In a session that is open when it's added, it covers only later events; in a new session,
-        all events. Its result is Optional if it's None without events. Keep this for as long as the
-        checkpoint lives.
+        Use it to add an aggregate to a running query. In a session that is open then, it covers
+        only later events; in a new session, all events. An aggregate that gives None without
+        events, such as `max`, thus makes a field that is Optional. Keep this call for as long as
+        the checkpoint lives.
 
         Raises:
-            SpecError: It needs the whole session, as `duration()` does.
+            SpecError: The aggregate needs the whole session, as `duration()` does.
         """
         return attrs.evolve(self, is_from_now=True)
 

@@ -245,32 +245,35 @@ def funnel(
         steps = {"viewed": "is_view", "carted": "is_cart", "bought": "is_sale"}  # bool fields
         agg.funnel(steps, within="1 hour")
 
-    A chain is an event of the first step, one of the second at the same time or later, and so on,
-    the last at most `within` after the first; the longest chain counts. Events of other steps, or
-    of none, may come in between. Events at one instant have no order: together they may be several
-    steps, and so may one event. ClickHouse's `windowFunnel` gives the same, also in its modes,
-    except `strict_once`.
+    A chain is an event of the first step, then one of the second at the same time or later, and so
+    on, the last at most `within` after the first. The longest chain counts. By default, other
+    events may come in between. Events at one instant have no order: together they may be several
+    steps, and so may a single event that meets several conditions. ClickHouse's `windowFunnel`
+    gives the same, also in its modes, except `strict_once`.
 
     Args:
         steps: The condition of each step, by its name. Without names, steps are numbered.
         within: How much later the last step may be than the first, inclusive; None for any time.
             It may change while a checkpoint lives.
-        strict: One or several modes. `"order"`, or True: counting ends at an event of no step, and
-            at an event whose previous step isn't reached yet; repeats and earlier steps may come in
-            between, so leave out other events by `where`. `"deduplication"`: counting ends at a
-            repeated step, except the first step. `"increase"`: each step is later than the step
-            before it, whose last event counts.
-        allow_reentry: Whether a strict order passes over a step that comes too early.
+        strict: One or several modes. `"order"`, or True: counting ends at an event that is no step,
+            and at a step whose previous step isn't reached yet. Repeats, and steps before the one
+            reached, may come in between. To let other events come in between, leave them out by
+            `where`. `"deduplication"`: counting ends at a repeated step, unless it's the first
+            step. `"increase"`: each step must be strictly later than the last event of the step
+            before it.
+        allow_reentry: Under a strict order, whether a step that comes too early is passed over,
+            instead of ending the count.
         not_between: Events that must not come between two steps: chains that began before such an
             event end there. Steps that they reached stay reached.
         at_most: How many of the earliest instants with an event of a step or of `not_between` are
-            kept; how many events under "order" and "deduplication", of any kind under "order".
-            Where there are more, the result is None unless the kept ones reach the last step.
+            kept. Under "deduplication" it's a number of events, and under "order" of events of any
+            kind. If a session has more, the result is None, unless the kept ones reach the last
+            step.
         where: Selects the events to count.
 
     Raises:
         SpecError: There are no steps or more than 32, `within` isn't positive, or `strict` isn't
-            one of its values.
+            True, False or of these modes.
     """
     if isinstance(steps, str) or not isinstance(steps, Mapping | Sequence):
         found = f"`funnel` takes steps, found {steps!r}"
@@ -344,8 +347,9 @@ def funnel_times(funnel: Aggregate, *, between: tuple[str, str] | None = None) -
         {"far": far, "reached_at": agg.funnel_times(far)}
         agg.funnel_times(far, between=("viewed", "bought"))  # a timedelta
 
-    Among chains with equally many steps, the one whose last step is earliest counts; each of its
-    other steps is as late as possible.
+    Each time is an event time, in UTC; a list without any means that no step was reached. Among
+    chains with equally many steps, the one whose last step is earliest counts; each of its other
+    steps is as late as possible.
 
     Args:
         funnel: The funnel. Its times store another copy of its state.
@@ -354,7 +358,7 @@ def funnel_times(funnel: Aggregate, *, between: tuple[str, str] | None = None) -
             names are "1", "2", and so on. It may change while a checkpoint lives.
 
     Raises:
-        SpecError: It isn't a funnel, or has no such steps in this order.
+        SpecError: `funnel` isn't a funnel, or has no such steps in this order.
     """
     if type(funnel) is not Funnel:
         found = f"`funnel_times` takes a funnel, found {funnel!r}"
@@ -447,20 +451,20 @@ def funnel_next(funnel: Aggregate, field: str, *, where: Condition | None = None
         far = agg.funnel({"viewed": "is_view", "carted": "is_cart", "bought": "is_sale"})
         {"far": far, "instead": agg.funnel_next(far, "page")}
 
-    Where `far` is less than 3, it's what they did instead. The chain is that of `funnel_times`.
-    What comes next is the first event later than its last step, of any kind, that has a value; of
-    several at one instant, the least value. It's None where no step was reached, or nothing came
-    after it.
+    Where `far` is less than 3, it's what they did instead. The chain is the one of `funnel_times`.
+    The result is the field's value in the first event that is strictly later than the last step and
+    has a value, whether the event is a step or not; of several at one instant, the least value.
+    It's None if no step was reached, or no such event came.
 
     Args:
         funnel: The funnel. Its `where` also selects the events that may come next. This stores
-            another copy of its state, and the values of the earliest `at_most` instants; it's None
-            where neither these nor the funnel's instants tell what comes next.
-        field: The field, of a plain type.
+            another copy of the funnel's state, and the values of its earliest `at_most` instants.
+            If a session has more instants, and the next event isn't among them, the result is None.
+        field: The field, of any type but a list, a dict, a tuple or a class.
         where: Selects the events that may come next; None takes all.
 
     Raises:
-        SpecError: `funnel` isn't one, `field` isn't text, or `where` isn't a condition.
+        SpecError: `funnel` isn't a funnel, `field` isn't text, or `where` isn't a condition.
     """
     if type(funnel) is not Funnel:
         found = f"`funnel_next` takes a funnel, found {funnel!r}"

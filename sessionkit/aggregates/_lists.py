@@ -45,10 +45,11 @@ class Collect(Kind):
 @explains
 def collect(field: str, *, at_most: int = 100, where: Condition | None = None) -> Aggregate:
     """
-    List the values of a field of a plain type in the order of event time, at one instant by value.
+    List the values of a field in the order of event time, values of one instant in ascending order.
 
-    Nulls are left out; without a value, the list is empty. The earliest `at_most` values are kept;
-    `count(field)` counts all. `where` selects the events to read.
+    The field has any type but a list, a dict, a tuple or a class. Nulls are left out; without a
+    value, the list is empty. The earliest `at_most` values are kept; `count(field)` counts all.
+    `where` selects the events to read.
     """
     return Collect(of=field, where=where, at_most=at_most)
 
@@ -73,7 +74,8 @@ def path(field: str, *, at_most: int = 100, where: Condition | None = None) -> A
     """
     List the values of a field as `collect` does, without repeats of the previous value.
 
-    `at_most` counts repeats, since a late value may part them.
+    From `a a b a` it gives `["a", "b", "a"]`. The repeats count towards `at_most`, since a late
+    value may come between them.
     """
     return Path(of=field, where=where, at_most=at_most)
 
@@ -136,10 +138,12 @@ def steps(
     between. `before` and `after` may change while a checkpoint lives.
 
     Args:
-        field: The field, of a plain type. At one instant, values are in ascending order.
+        field: The field, of any type but a list, a dict, a tuple or a class. Values of one instant
+            are in ascending order.
         before: The value that the step leaves.
         after: The value that the step leads to, different from `before`.
-        at_most: How many values are kept, repeats included; with more, the result is None.
+        at_most: How many values are kept, repeats included. If a session has more, the result is
+            None.
         where: Selects the events to read.
 
     Raises:

@@ -195,12 +195,13 @@ def stddev(
         agg.stddev("seconds")  # Spark's stddev, which is stddev_samp
         agg.stddev("seconds", population=True, variance=True)  # var_pop
 
-    As in Spark, it's the deviation of a sample: None for fewer than two values. It's merged without
-    a loss of precision for values that are far from zero and close together.
+    As in Spark, it's the deviation of a sample: None for fewer than two values. The result is
+    precise too for values that are far from zero and close together.
 
     Args:
         field: The field.
-        population: Whether the values are all there are, rather than a sample: None for no value.
+        population: Whether the values are all there are, rather than a sample. Then one value gives
+            0, and no value None.
         variance: Whether to return the variance, the square of the deviation. Both may change while
             a checkpoint lives.
         where: Selects the events to read.
@@ -283,13 +284,15 @@ def _exact_sums(
 @explains
 def sum(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001 (SQL's name)
     """
-    Add up a field that is an int, a float, a timedelta or a Decimal.
+    Add up the values of a field that is an int, a float, a timedelta or a Decimal.
 
-    The sum has the type of the field, a Decimal with 38 digits. Nulls are skipped; without a value,
-    it's 0. A sum of ints, timedeltas or
-    Decimals is exact. A sum that doesn't fit its type is never stored, even if later events would
-    bring it back: it stops the query with the key and the name of the aggregate. With
-    `on_error="reject"`, the events of the micro-batch that would have joined the session count as
-    failed. `where` selects the events to read.
+    The sum has the type of the field; of a Decimal, 38 digits. Nulls are skipped; without a value,
+    the sum is 0. A sum of ints, timedeltas or Decimals is exact. `where` selects the events to
+    read.
+
+    A sum that doesn't fit its type is never stored, even if later events would bring it back. It
+    stops the query with a `StateValueError`, which names the key and the aggregate. With
+    `on_error="reject"`, all events of the micro-batch that would have joined the session count as
+    failed, and the query goes on.
     """
     return Sum(of=field, where=where)

@@ -82,21 +82,24 @@ def time_between(
     opened: Condition, closed: Condition, *, at_most: int = 1_000, where: Condition | None = None
 ) -> Aggregate:
     """
-    Add up the time from events that open to the events that close: a timedelta.
+    Add up the times during which something was open: a timedelta.
 
         agg.time_between(pc.field("kind") == "enter", pc.field("kind") == "leave")
 
-    It's how long something was open, on or occupied. What is still open at the end counts up to the
-    last event of the session, so a session cut in between loses the rest. An event that opens what
-    is open changes nothing, nor does one that closes what isn't open: count people with a key of
-    their own. An instant with both changes nothing either, as a leave and an enter, or an enter and
-    a leave; a `sequence` says which comes first.
+    An event that meets `opened` opens it, and the next event that meets `closed` closes it. Further
+    events of the same kind in between change nothing: to count people, give each a key of its own.
+    If it's still open at the end, the time up to the last event of the session counts, so a session
+    that a rule cuts in between loses the rest. Without such events, the result is zero.
+
+    If one instant has both an opening and a closing event, the two cancel out: what was open stays
+    open, what was closed stays closed. With a `sequence` in the spec, they count in its order.
 
     Args:
         opened: The condition of events that open.
-        closed: The condition of events that close. An event that meets both changes nothing.
+        closed: The condition of events that close. An event that meets both conditions changes
+            nothing.
         at_most: How many instants with such an event are kept, 16 bytes each: a late event may come
-            between any two. With more, the result is None.
+            between any two. If a session has more, the result is None.
         where: Selects the events that open and close.
 
     Raises:

@@ -151,9 +151,9 @@ def percentile(
         agg.percentile("seconds", 0.95)
 
     It's SQL's `percentile_disc`: the least value such that at least this share of all values are
-    less or equal; None without a value. The result is within the relative error of that value: a
-    float, or a timedelta in whole microseconds. NaN is greater than all numbers. NaN, zero and the
-    infinities are exact.
+    less or equal; None without a value. The result is within the relative error of that value. Of
+    an int or a float it's a float, of a timedelta a timedelta in whole microseconds. NaN is greater
+    than all numbers. NaN, zero and the infinities are exact.
 
     Values are counted in bins that are twice the relative error wide, after DDSketch by Masson, Rim
     and Lee (VLDB 2019). A float closer to zero than 2.3e-308 counts as zero.
@@ -162,7 +162,8 @@ def percentile(
         field: The field.
         share: From 0, the least value, to 1, the greatest; 0.5 is the median. It may change while a
             checkpoint lives.
-        relative_error: How far the result may be from the value, as a part of the value.
+        relative_error: How far the result may be from the value, as a part of the value: 0.01 is
+            one percent.
         at_most: How many of the highest bins are kept. If the percentile is in a lower bin, the
             result is None. With an error of 0.01, 1,000 bins in a row cover 1 to 480 million.
         where: Selects the events to read.

@@ -77,10 +77,11 @@ class Greatest(_Extreme):
 @explains
 def min(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001 (SQL's name)
     """
-    Return the least value of a field of a plain type; NaN is greater than all numbers.
+    Return the least value of a field; NaN is greater than all numbers.
 
-    Nulls are skipped; without a value, the result is None. Text is compared by code point, members
-    of an Enum by their values. `where` selects the events to read.
+    The field has any type but a list, a dict, a tuple or a class. Nulls are skipped; without a
+    value, the result is None. Text is compared by code point, members of an Enum by their values.
+    `where` selects the events to read.
     """
     return Least(of=field, where=where)
 
@@ -88,10 +89,11 @@ def min(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A0
 @explains
 def max(field: str, *, where: Condition | None = None) -> Aggregate:  # noqa: A001 (SQL's name)
     """
-    Return the greatest value of a field of a plain type; NaN is greater than all numbers.
+    Return the greatest value of a field; NaN is greater than all numbers.
 
-    Nulls are skipped; without a value, the result is None. Text is compared by code point, members
-    of an Enum by their values. `where` selects the events to read.
+    The field has any type but a list, a dict, a tuple or a class. Nulls are skipped; without a
+    value, the result is None. Text is compared by code point, members of an Enum by their values.
+    `where` selects the events to read.
     """
     return Greatest(of=field, where=where)
 
@@ -161,12 +163,13 @@ class Last(_Edge):
 @explains
 def first(field: str, *, where: Condition | None = None) -> Aggregate:
     """
-    Return the value of a field of a plain type at the earliest event time; of several, the least.
+    Return the value of a field at the earliest event time; of several at that time, the least.
 
         agg.first("price", where=pc.field("kind") == "buy")
 
-    Nulls are skipped; without a value, the result is None. Analysts call the first page of a
-    session its entry. `where` selects the events to read.
+    The field has any type but a list, a dict, a tuple or a class. Nulls are skipped; without a
+    value, the result is None. Analysts call the first page of a session its entry. `where` selects
+    the events to read.
     """
     return First(of=field, where=where)
 
@@ -174,10 +177,11 @@ def first(field: str, *, where: Condition | None = None) -> Aggregate:
 @explains
 def last(field: str, *, where: Condition | None = None) -> Aggregate:
     """
-    Return the value of a field of a plain type at the latest event time; of several, the greatest.
+    Return the value of a field at the latest event time; of several at that time, the greatest.
 
-    Nulls are skipped; without a value, the result is None. Analysts call the last page of a session
-    its exit. `where` selects the events to read.
+    The field has any type but a list, a dict, a tuple or a class. Nulls are skipped; without a
+    value, the result is None. Analysts call the last page of a session its exit. `where` selects
+    the events to read.
     """
     return Last(of=field, where=where)
 
@@ -232,12 +236,15 @@ class AllEvents(_OfCondition):
 @explains
 def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
     """
-    Return whether a condition is true for at least one event; False if there is no event.
+    Return whether a condition holds for at least one event: a bool.
+
+    An event for which the condition is null doesn't count. False if there is no event.
 
         agg.any(pc.field("kind") == "buy")
         agg.any("is_member")  # a bool field
 
-    `where` selects the events to test.
+    `condition` is an expression over the fields, or the name of a bool field. `where` selects the
+    events to test.
     """
     return AnyEvent(of=condition, where=where)
 
@@ -245,10 +252,13 @@ def any(condition: Condition, *, where: Condition | None = None) -> Aggregate:  
 @explains
 def all(condition: Condition, *, where: Condition | None = None) -> Aggregate:  # noqa: A001
     """
-    Return whether a condition is true for every event, or null; True if there is no event.
+    Return whether a condition holds for every event: a bool.
+
+    An event for which the condition is null doesn't count against it. True if there is no event.
 
         agg.all(pc.field("seconds") < 60)
 
-    `where` selects the events to test.
+    `condition` is an expression over the fields, or the name of a bool field. `where` selects the
+    events to test.
     """
     return AllEvents(of=condition, where=where)

@@ -175,13 +175,14 @@ def engaged_time(
         agg.engaged_time(cap="30 seconds", where=pc.field("kind") == "ping")
 
     With heartbeats or page pings, it's how long somebody was there, rather than how long the
-    session was open. For a single event it's zero, since its own time is unknown.
+    session was open. For a single event it's zero, since its own time is unknown; and for none.
 
     Args:
         cap: How much of the time from one event to the next counts: somewhat more than the time
             between two heartbeats.
-        within: How much of a session counts: an event later than this after the first event counts
-            as one at that time. It's at most 100,000 times the cap, and bounds the state.
+        within: How much of a session counts, in event time: an event later than this after the
+            first event counts as one at exactly this distance. It's at most 100,000 times the cap,
+            and bounds the state.
         where: Selects the events to count, also as the first event.
 
     Raises:
@@ -199,10 +200,10 @@ def least(*values: Aggregate | Plain) -> Aggregate:
 
         agg.least(agg.sum("seconds"), 3600.0)
 
-    None is passed over; NaN is greater than all numbers.
+    None is passed over: the result is None only if all are None. NaN is greater than all numbers.
 
     Raises:
-        SpecError: There are fewer than two, or none is an aggregate.
+        SpecError: There are fewer than two values, or none of them is an aggregate.
     """
     return _of_several("least", values)
 
@@ -214,10 +215,10 @@ def greatest(*values: Aggregate | Plain) -> Aggregate:
 
         agg.greatest(agg.max("seconds"), 1.0)
 
-    None is passed over; NaN is greater than all numbers.
+    None is passed over: the result is None only if all are None. NaN is greater than all numbers.
 
     Raises:
-        SpecError: There are fewer than two, or none is an aggregate.
+        SpecError: There are fewer than two values, or none of them is an aggregate.
     """
     return _of_several("greatest", values)
 

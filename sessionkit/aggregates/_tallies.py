@@ -77,12 +77,12 @@ def count_distinct(
     field: str, *, at_most: int = 1_000, where: Condition | None = None
 ) -> Aggregate:
     """
-    Count the different values of a field exactly, up to a limit; beyond it the count is None.
+    Count the different values of a field exactly: an int, or None if there are more than `at_most`.
 
     Nulls don't count, so a session without a value has 0.
 
-    The values, of a plain type, are part of the state until there are more than `at_most`; then
-    none is. `where` selects the events to read.
+    The field has any type but a list, a dict, a tuple or a class. Its values are part of the state
+    until there are more than `at_most`; then none is. `where` selects the events to read.
     """
     return CountDistinct(of=field, where=where, at_most=at_most)
 
@@ -162,21 +162,25 @@ def top(
     where: Condition | None = None,
 ) -> Aggregate:
     """
-    List the most frequent values of a field, the most frequent first; None beyond a limit.
+    List the most frequent values of a field, the most frequent first.
+
+    None if the session has more than `at_most` different values.
 
         agg.top("page", 3)  # ["/", "/shoes", "/cart"]
         agg.top("page", 3, counts=True)  # {"/": 9, "/shoes": 4, "/cart": 4}
 
     Nulls are left out; without a value, the list is empty. Equally frequent values are in ascending
-    order. The values and their counts are part of the
-    state until there are more than the limit; then none is.
+    order. The values and their counts are part of the state, until there are more than `at_most`;
+    then none is.
 
     Args:
-        field: The field, of a plain type; with `counts`, not a float.
+        field: The field, of any type but a list, a dict, a tuple or a class; with `counts`, nor a
+            float.
         n: How many values are listed. It may change while a checkpoint lives.
         counts: Whether the result is a dict of the values and their counts, in the same order: a
             map column.
-        at_most: With more different values, the result is None.
+        at_most: The most different values that are counted. If a session has more, the result is
+            None.
         where: Selects the events to read.
 
     Raises:
@@ -250,15 +254,16 @@ def count_by(
         agg.count_by("page", at_most=20, rest="(other)")  # {"(other)": 7, "/": 9, "/cart": 2}
 
     Nulls are left out; without a value, the dict is empty. All counts are exact. Beyond the limit,
-    the first values in ascending order are kept, so that neither the order of events nor their cut
-    into micro-batches matters: a late event could change the earliest or the most frequent values.
+    the first values in ascending order are kept. So the result depends neither on the order of
+    events, nor on how they are cut into micro-batches.
 
     Args:
-        field: The field, of a plain type but float.
-        at_most: How many values are kept.
-        rest: A value of the field's type. It counts all values that aren't kept, with events that
-            have this very value. It may change while a checkpoint lives. None leaves them out:
-            their number is `count(field)` less the sum of the counts.
+        field: The field, of any type but a list, a dict, a tuple or a class; nor a float.
+        at_most: How many different values are kept.
+        rest: A value of the field's type, under which all values are counted that aren't kept.
+            Events with this value itself count under it too; it takes a place like any other. It
+            may change while a checkpoint lives. None leaves the rest out: its number is
+            `count(field)` less the sum of the counts.
         where: Selects the events to count.
     """
     return CountBy(of=field, where=where, at_most=at_most, rest=rest)

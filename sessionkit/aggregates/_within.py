@@ -122,15 +122,15 @@ def most_within(
         failed = pc.field("kind") == "failed login"
         agg.most_within("10 minutes", where=failed, at_most=5) >= 5
 
-    This is the highest of the counts over the last ten minutes at each event, as `count(*) OVER
-    (... RANGE BETWEEN INTERVAL 10 MINUTES PRECEDING AND CURRENT ROW)` in SQL: an event exactly ten
-    minutes before counts, and so do all events of one instant. Only events of the session count, so
-    take a gap of at least `within`; then no stretch lies in two sessions, unless a rule cuts them.
+    An event exactly `within` after another counts with it, and so do all events of one instant. In
+    SQL this is the maximum of `count(*) OVER (... RANGE BETWEEN INTERVAL 10 MINUTES PRECEDING AND
+    CURRENT ROW)`. Without an event, it's 0. Only events of the session count, so take a gap of at
+    least `within`; then no stretch lies in two sessions, unless a rule cuts them.
 
     Args:
-        within: The length of the stretch.
-        at_most: The result is never more than this. It bounds the state: 8 bytes for each event
-            until it's reached, thus for less than `at_most` in any stretch.
+        within: The length of the stretch, in event time.
+        at_most: The result is never more than this. It bounds the state to 8 bytes for each event
+            of a stretch, for fewer than `at_most` events.
         where: Selects the events to count.
 
     Raises:
@@ -181,12 +181,12 @@ def reached_within(n: int, within: Duration, *, where: Condition | None = None) 
         failed = pc.field("kind") == "failed login"
         agg.reached_within(5, "10 minutes", where=failed)
 
-    It's the time of the fifth of five failed logins within ten minutes. `most_within` says what
-    counts.
+    This one gives the time of the fifth of five failed logins within ten minutes, and None if there
+    never were five. Which events count is as for `most_within`.
 
     Args:
-        n: The number of events, from 1. It bounds the state: 8 bytes for each event until the
-            number is reached, thus for less than `n` in any stretch.
+        n: The number of events, from 1. The state has 8 bytes for each of fewer than `n` events of
+            a stretch, until the number is reached.
         within: How much later the last of them may be than the first, inclusive.
         where: Selects the events to count.
 
@@ -222,16 +222,19 @@ def counts_within(
     within: Duration, *, at_most: int = 100, where: Condition | None = None
 ) -> Aggregate:
     """
-    List a count over the last minutes at each event of a session, in the order of time.
+    List for each event of a session how many events there were over the last minutes.
+
+    The counts are in the order of time.
 
         agg.counts_within("10 minutes", where=pc.field("kind") == "failed login")  # [1, 2, 1, 2, 3]
 
-    An event counts itself, and the events up to `within` before it, inclusive; of events at one
-    instant, one counts the other, and so on. This is `rolling("10min", closed="both").count()` in
-    pandas, over the events of the session. `collect` lists their times in the same order.
+    An event counts itself, and the events up to `within` before it, inclusive. Events of one
+    instant count in a row: of two, the first counts itself, the second counts both. This is
+    `rolling("10min", closed="both").count()` in pandas, over the events of the session. `collect`
+    lists values in the same order.
 
     Args:
-        within: How far back the count goes. It may change while a checkpoint lives.
+        within: How far back the count goes, in event time. It may change while a checkpoint lives.
         at_most: How many of the earliest events are listed, 8 bytes each.
         where: Selects the events to count.
 

@@ -188,14 +188,15 @@ def _only_text(path: str, spark: SparkSession) -> str | None:
 @explains
 def read_seed(path: Location, *, spark: SparkSession | None = None) -> Seed:
     """
-    Return the seed in a folder.
+    Return the seed that `migrate` or `bootstrap` wrote to a folder, as they returned it.
 
     Args:
         path: The folder.
         spark: The session to read with; by default the active session.
 
     Raises:
-        SessionkitError: There is no seed, another release wrote it, or no session is active.
+        SessionkitError: There is no seed in the folder, a release of sessionkit with another format
+            of seeds wrote it, or no session of Spark is active.
     """
     path = path_of(path, "path")
     text = _only_text(path, active_session(spark))

@@ -185,7 +185,7 @@ def is_observation(value: object) -> bool:
 @explains
 def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]:
     """
-    Return settings of Spark for speed, for `SparkSession.builder.config(map=...)`.
+    Return settings of Spark for speed, by their names: for `SparkSession.builder.config(map=...)`.
 
     Args:
         cores: How many cores of all executors together the query may use. It becomes the number of
@@ -194,7 +194,7 @@ def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]
             with `spark.conf.set` in a running session, before it makes its first frame.
 
     Raises:
-        SpecError: `cores` isn't a number from 1.
+        SpecError: `cores` isn't a whole number from 1.
     """
     if type(cores) is not int or cores < 1:
         found = f"`cores` must be a whole number from 1, found {cores!r}"

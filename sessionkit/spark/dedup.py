@@ -45,7 +45,7 @@ def drop_duplicates_by_key(
     keys: str | Sequence[str], *, event_time: str | None = None, unbounded_state: bool = False
 ) -> "Deduplication":
     """
-    Define rows that are unique by key, however long ago the first one arrived.
+    Define a deduplication: one row for each key, however long ago the first one arrived.
 
     A stream keeps every key that it has ever seen, so you must ask for unbounded state.
 
@@ -58,9 +58,13 @@ def drop_duplicates_by_key(
 
     Args:
         keys: The key columns. Null is a value like any other: rows with null keys are duplicates.
-        event_time: For a batch: the event time; the earliest row is kept. Without it, the smallest
-            row by content is kept.
+        event_time: For a batch: the column with the event time.
         unbounded_state: Must be True: the state of a stream grows with the number of keys.
+
+    Returns:
+        A `Deduplication`. `apply(frame)` returns the unique rows of a stream or a batch, with the
+        columns of the frame. A stream keeps the row that arrives first. A batch keeps the earliest
+        by `event_time`; of several, or without it, the smallest by content.
 
     Raises:
         SpecError: `unbounded_state` isn't True, or no key is given.
@@ -77,7 +81,9 @@ def drop_duplicates_by_key_and_time(
     keys: str | Sequence[str], *, event_time: str, watermark_delay: Duration
 ) -> "Deduplication":
     """
-    Define rows that are unique by key and event time, for repeats with the time of the original.
+    Define a deduplication: one row for each key and event time.
+
+    Use it for repeats with the event time of the original.
 
     A stream drops a key from its state when the watermark reaches its event time: repeats that
     arrive later are dropped as late.
@@ -96,6 +102,11 @@ def drop_duplicates_by_key_and_time(
             first, with `where`.
         watermark_delay: How late a repeat may arrive, in event time.
 
+    Returns:
+        A `Deduplication`. `apply(frame)` returns the unique rows of a stream or a batch, with the
+        columns of the frame. Of rows with one key and time, a stream keeps the one that arrives
+        first, a batch the smallest by content.
+
     Raises:
         SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
             key.
@@ -109,10 +120,12 @@ def drop_duplicates_within(
     watermark_delay: Duration, *, keys: str | Sequence[str], event_time: str
 ) -> "Deduplication":
     """
-    Define rows that are unique by key for at least this long, in event time.
+    Define a deduplication: one row for each key within a span of event time.
 
     Use it for repeats whose event times differ. A stream keeps a key until the watermark reaches
-    the event time of its first row + delay; until then, a later row is a repeat too. The
+    the event time of the key's first row plus the delay, and drops every row of the key until then.
+    So it drops repeats at least for the delay, and often for longer. A batch keeps the first row of
+    each key, and then each row that is later than the last kept row by more than the delay. The
     event time may be a key.
 
     Example:
@@ -128,6 +141,10 @@ def drop_duplicates_within(
         keys: The key columns. Null is a value like any other.
         event_time: The event time. A row without one keeps its key in state only until the next
             micro-batch with a watermark.
+
+    Returns:
+        A `Deduplication`. `apply(frame)` returns the unique rows of a stream or a batch, with the
+        columns of the frame.
 
     Raises:
         SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no

@@ -96,9 +96,10 @@ def batch_counts(progress: Any) -> Counts:
     """
     Read the counts of one micro-batch from the progress of its query.
 
-    All counts are zero if no micro-batch ran: Spark also reports that a query is idle. Spark 3.5
-    reports no metrics of micro-batches without data, in which sessions close; `unknown` then names
-    the missing counts, which are zero.
+    All counts are zero if no micro-batch ran: Spark also reports that a query is idle, and
+    `query.lastProgress` is None before the first report. Spark 3.5 reports no metrics of
+    micro-batches without data, in which sessions close; `unknown` then names the missing counts,
+    which are zero.
 
     Args:
         progress: An entry of `query.recentProgress`, `query.lastProgress`, or `event.progress` in a
@@ -107,7 +108,7 @@ def batch_counts(progress: Any) -> Counts:
 
     Raises:
         SessionkitError: The progress is from a query that sessionkit didn't build.
-        SpecError: It's no progress, but a query or the observation of a batch.
+        SpecError: `progress` is a query or the observation of a batch.
     """
     if not has_run(progress):
         return Counts()
@@ -220,20 +221,21 @@ class Reconciliation:
     """
     The summed counts of consecutive micro-batches that balance.
 
-    So the sums balance: `events` is the sum of `counts.ends`, including `buffered`, the events that
-    still wait. It's a value: `add` returns another one, and you may keep it over a restart.
+    Each micro-batch in it balances, and so do the sums: `counts.events` is the sum of
+    `counts.ends`, `buffered` included, the events that still wait. It's a value: `add` returns
+    another one, and you may keep it over a restart.
 
     Attributes:
         first: The number of the first micro-batch.
         batches: The number of added micro-batches.
         counts: The sums of their counts. `counts.unknown` names the counts that aren't exact, since
             Spark 3.5 reports none for a micro-batch without data.
-        dropped: Rows that Spark itself dropped as late, in any other stateful operator of the
-            query, such as a `dropDuplicates` before the spec.
+        dropped: Rows that Spark itself dropped as late, in another stateful operator of the query,
+            such as a `dropDuplicates` before the spec.
         query_id: The id of the query, which it keeps over restarts; None where nothing was added.
-        partitions: The number of state partitions; None where nothing was added. Spark 3.5 doesn't
-            report it: pass the `spark.sql.shuffle.partitions` of the first start, or a query that
-            counts every micro-batch twice looks like one with twice as many partitions.
+        partitions: The number of state partitions, from which it tells whether Spark counted a
+            micro-batch twice; None if nothing was added. Spark 3.5 doesn't report it, so pass the
+            `spark.sql.shuffle.partitions` of the first start there.
     """
 
     first: int = 0
@@ -245,7 +247,9 @@ class Reconciliation:
 
     def add(self, progress: Any) -> "Reconciliation":
         """
-        Return the sums with the next micro-batch; one that has been added changes nothing.
+        Return the sums with the next micro-batch.
+
+        If that one has been added already, the sums stay as they are.
 
         Args:
             progress: As for `batch_counts`.
@@ -314,9 +318,10 @@ def reconcile(
     Args:
         counted: A query over the frame that `sessionize` or `apply_with_state` returned, running or
             stopped. Or the `observation` of a batch; this waits until an action has run.
-        so_far: The sums so far; the next micro-batch must then be in the progress: for
-            `Reconciliation()`, micro-batch 0. Left out, the sums begin with the first micro-batch
-            in the progress. A batch counts as one micro-batch.
+        so_far: The sums so far. Only later micro-batches are added, and the first of them must be
+            in the progress: for `Reconciliation()`, micro-batch 0. If none has run since, the same
+            sums are returned. Left out, the sums begin with the first micro-batch in the progress.
+            A batch counts as one micro-batch.
 
     Raises:
         BalanceError: A micro-batch doesn't balance, was counted more than once or in part, isn't in

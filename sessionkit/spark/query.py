@@ -70,7 +70,12 @@ NAMES: Final = ("their numbers", "their names")
 
 @attrs.frozen
 class Temporary:
-    """A checkpoint for one run: the next start begins again with the first row."""
+    """
+    A checkpoint for one run: the next start of the query begins again with the first row.
+
+    `start_query(..., checkpoint=Temporary())` takes it, for the sinks `AtLeastOnce` and
+    `AtLeastOncePerRow`.
+    """
 
 
 @explains
@@ -107,11 +112,11 @@ def start_query(
         )
 
     Args:
-        frame: A streaming DataFrame.
-        sink: Where the rows go.
+        frame: A streaming DataFrame, such as `sessionize` returns.
+        sink: Where the rows go: one of the sinks of `sessionkit.spark`, of an add-on, or your own.
         trigger: `"availableNow"` processes the available data and stops. A duration is the
             processing time from the start of one micro-batch to the start of the next.
-        mode: The output mode.
+        mode: The output mode. Rows of sessions have `append` alone.
         checkpoint: The checkpoint location, which every sink but `Console` and `MemoryTable`
             needs. Left out, it's the subfolder `name` of the setting
             `spark.sql.streaming.checkpointLocation`. With `Temporary()`, every start of a query to
@@ -123,9 +128,10 @@ def start_query(
             needs `spec`, and Spark 4.0 or later.
         options: More options of the sink, under Spark's names; none for sinks that write whole
             micro-batches, such as `Routes` and `ExactlyOnce`.
-        sink_since: The number of the first micro-batch for a table, folder or store that joins the
-            query later. A place without any micro-batch of the query is refused if the query has
-            finished this one already. Keep the argument from then on.
+        sink_since: For a table, folder or store that joins the query later: the number of the first
+            micro-batch that it gets. A place that has no micro-batch of the query yet is refused if
+            the query has already finished the micro-batch with this number, since its rows would be
+            missing. Keep the argument from then on.
         tune: Whether to apply, to this query alone, the recommended settings that it reads at its
             start.
 

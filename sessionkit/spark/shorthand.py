@@ -160,8 +160,11 @@ def sessions(
     """
     Find the sessions of a frame, with aggregates and without a class.
 
-    The types come from the frame's columns. The result's `agg` and `events` return a DataFrame, for
-    a stream and for a batch; `start_query` starts a stream. Its `spec` returns the spec underneath.
+    The types come from the frame's columns. This returns a `Sessions`, whose methods return a
+    DataFrame, for a stream and for a batch: `agg(pages=agg.count())` a row for each session with
+    these aggregates, and `events()` a row for each event with its session's id and its position.
+    Its method `spec(pages=agg.count())` returns the `SessionSpec` of those rows. `start_query`
+    starts a stream.
 
     Example:
         from sessionkit import aggregates as agg
@@ -187,7 +190,8 @@ def sessions(
         order: The order in which events are taken. By default `"event_time"` where rules of the
             `timeout` depend on it, else `"arrival"`.
         sequence: An integer column that puts events of one instant in order.
-        on_error: What to do with a session whose sum doesn't fit its type.
+        on_error: What happens if a sum doesn't fit its type: `"raise"` stops the query, `"reject"`
+            counts the events of that session and micro-batch as failed.
         lateness: When an event is late, and what to do with it.
         results: When sessions return rows, and which.
         inputs: Which rows become events. A copy that `drop_duplicates_for` drops has the same

@@ -91,8 +91,9 @@ def declare_watermark(
     Declare the watermark of a stream with `withWatermark`, after checks.
 
     The watermark is the newest event time seen minus the delay. Spark advances it between
-    micro-batches, and never moves it back. Stateful operators drop a row whose event time is `<=`
-    the watermark. A batch has none: its frame is checked in the same way and returned unchanged.
+    micro-batches, and never moves it back. Stateful operators drop a row whose event time is the
+    watermark or earlier. A batch has no watermark: its frame is checked in the same way and
+    returned unchanged.
 
     Example:
         from sessionkit.spark.watermarks import declare_watermark
@@ -105,7 +106,9 @@ def declare_watermark(
         event_time: The event-time column: a timestamp, at the top level.
         watermark_delay: How late a row may arrive, in event time: `"10 minutes"`, `"10m"`, a
             `timedelta`.
-        zero_delay: Pass `"drops_ties"` to allow a delay of zero; see `ZeroDelay`.
+        zero_delay: Pass `"drops_ties"` to allow a delay of zero. The watermark is then the newest
+            event time itself, so Spark drops a row with this event time that comes in a later
+            micro-batch.
 
     Raises:
         SchemaError: The column is missing, is nested or isn't a timestamp, or a watermark is
@@ -136,6 +139,8 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
     """
     Check the watermarks of streams that a union or a join combines in one query.
 
+    It returns None, or raises.
+
     The query has one watermark. The setting `spark.sql.streaming.multipleWatermarkPolicy`, which
     the checkpoint keeps from the first start, says how the watermarks of its sources combine:
 
@@ -148,11 +153,12 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
 
     Args:
         frames: The streams, before they are combined. Batches are skipped.
-        policy: The policy that the query is written for.
+        policy: The setting that the query is written for: `"min"` or `"max"`.
 
     Raises:
         SchemaError: A stream has no watermark.
-        SpecError: The session has another policy, or there is no such policy.
+        SpecError: `policy` is neither of the two, or there are several streams and the Spark
+            session has the other setting.
     """
     one_of(get_args(Policy), "policy", policy, "leave it out for 'min', Spark's default")
     for frame in frames:
@@ -249,13 +255,20 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
     """
     Explain where the watermark of a query is, since when, and what holds it back.
 
-    This reads the last hundred batches or idle reports, the plan of the last batch, and the policy
-    of the active session; a restarted query keeps the policy of its checkpoint. Spark doesn't
-    report the watermarks of sources. So a source counts as silent if it has sent no row since the
-    watermark last moved, and others have; a source that sends only old rows isn't found.
+    This reads the last hundred reports of Spark, the plan of the last micro-batch, and the setting
+    `spark.sql.streaming.multipleWatermarkPolicy` of the active session; a restarted query keeps the
+    setting of its checkpoint. Spark doesn't report the watermark of each source. A source counts as
+    silent if it has sent no row since the watermark last moved, and others have. A source that
+    sends only old rows isn't found.
 
     Args:
         query: A query, running or stopped.
+
+    Returns:
+        A `WatermarkReport`. Its `state` is one of eight words, such as `moving`, `idle` or
+        `held_back`; `watermark` is an event time, and `since` the processing time from which on it
+        has stood there; `silent` has the sources that hold it back, and `dropped` the number of
+        late rows.
     """
     check_query(query)
     return _report(list(filter(has_run, query.recentProgress)), by_slowest=_follows_slowest(query))

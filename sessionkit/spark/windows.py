@@ -78,7 +78,7 @@ def tumbling(
     start_time: Duration = NOTHING,
 ) -> "Windows":
     """
-    Return windows of one length that don't overlap: each row falls into exactly one.
+    Define windows of one length that don't overlap: each row falls into exactly one.
 
     They are aligned to 1970-01-01 00:00 UTC, whatever the session's time zone is.
 
@@ -97,12 +97,19 @@ def tumbling(
             a computed key first, with `withColumn`.
         watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
             Leave it out for a batch, and for a stream that already has a watermark.
-        start_time: The offset of the windows, less than their length: with `"5 hours"`, one-day
-            windows start at 05:00 UTC.
+        start_time: How much later than at 00:00 UTC windows start, less than their length: with `"5
+            hours"`, one-day windows start at 05:00 UTC.
+
+    Returns:
+        A `Windows`. `agg(n="count(*)")` takes aggregates as SQL text or Columns and returns a
+        definition. Its `apply(frame)` returns a row for each key and window: the keys,
+        `window_start`, `window_end` (exclusive) and the aggregates. Its `rejected(frame)` returns
+        the rows that fall into no window, with a `reason`.
 
     Raises:
-        SpecError: A duration can't be parsed, the offset is not less than the length, the delay is
-            zero, or a key isn't a name, appears twice, or is a column of the window.
+        SpecError: A duration can't be parsed, `start_time` is not less than the length, the delay
+            is zero or not in whole milliseconds, or a key isn't a name, appears twice, or is a
+            column of the window.
     """
     span = duration_of(length, "length")
     shift = _shift(start_time, span, "length")
@@ -120,10 +127,11 @@ def sliding(
     start_time: Duration = NOTHING,
 ) -> "Windows":
     """
-    Return windows of one length that overlap: a row falls into every window that covers it.
+    Define windows of one length that overlap: a row falls into every window that covers it.
 
-    Each row counts `length / every` times, and the state is that many times larger than with
-    `tumbling`. Both are aligned in the same way.
+    Windows are aligned as with `tumbling`. Each row counts `length / every` times, and the state is
+    that many times larger than with `tumbling`; if the division leaves a rest, some rows count once
+    more than others.
 
     Example:
         from sessionkit.spark.windows import sliding
@@ -139,7 +147,10 @@ def sliding(
         event_time: The event-time column, a timestamp.
         keys: As for `tumbling`.
         watermark_delay: As for `tumbling`.
-        start_time: The offset of the windows, less than `every`.
+        start_time: How much later than at 00:00 UTC windows start, less than `every`.
+
+    Returns:
+        A `Windows`, as from `tumbling`.
 
     Raises:
         SpecError: As from `tumbling`; or `every` is longer than the windows.
@@ -163,10 +174,10 @@ def session(
     dynamic_gap: Expression | None = None,
 ) -> "Windows":
     """
-    Return windows that last as long as the rows of a key keep coming within the gap.
+    Define windows that last as long as rows of a key keep coming within the gap.
 
-    A session ends one gap after its last row; a row at exactly that time extends it. A stream needs
-    a key, and can't run in update mode. For sessions with logic of your own, see
+    A window ends one gap after its last row, and a row at exactly that time extends it. A stream
+    needs a key, and can't run in update mode. For sessions with logic of your own, see
     `sessionkit.SessionSpec`.
 
     Example:
@@ -184,7 +195,10 @@ def session(
         watermark_delay: As for `tumbling`.
         dynamic_gap: Instead of `gap`, a gap for each row: SQL text or a Column that gives an
             interval, or text such as `'5 minutes'`; Spark reads `'5m'` as null. Rows whose gap is
-            null, zero or negative belong to no session; see `rejected`.
+            null, zero or negative belong to no window; `rejected` returns them.
+
+    Returns:
+        A `Windows`, as from `tumbling`; `window_end` is the last row's time plus the gap.
 
     Raises:
         SpecError: As from `tumbling`; or neither or both of the two gaps are given.

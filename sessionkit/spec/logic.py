@@ -63,31 +63,36 @@ RETURNS: Final = {"create": "state", "update": "state", "merge": "state", "finis
 @attrs.frozen(kw_only=True)
 class Functions(Generic[E, S, R]):
     """
-    Sessions folded by functions: `logic=Functions(update=..., merge=..., finish=...)`.
+    Compute sessions by functions: `logic=Functions(update=..., merge=..., finish=...)`.
+
+    Events change a *state*, an object of your own class. `finish` makes a row of it.
 
     Attributes:
         create: `create(key, event) -> state`, for the first event of a session. Left out, the
-            session starts with `State()`, and `update` gets the first event too; a mutable default
-            must then be an attrs factory.
-        update: `update(state, event) -> state`, for each further event. It may change its `state`
-            in place, and return it or None. `create` and `update` may take a third argument, named
-            `time` or annotated `datetime`: the event's time, in UTC.
-        merge: `merge(left, right) -> state`, for two open sessions that an event between them
-            bridges; `left` starts first, and may be changed in place. A spec without it needs
-            `order="event_time"`, under which no event can bridge two sessions.
+            session starts with `State()`, an object of the state class made without arguments, and
+            `update` gets the first event too; a mutable default must then be an attrs factory.
+        update: `update(state, event) -> state`, for each further event. It returns the new state;
+            or changes `state` in place, and returns it or None. `create` and `update` may take a
+            third argument, named `time` or annotated `datetime`: the event's time, in UTC.
+        merge: `merge(left, right) -> state`, for two open sessions that become one because a new
+            event lies between them, at most a gap from both. `left` starts first, and may be
+            changed in place. Without `merge`, a spec needs `order="event_time"`: events then come
+            in order, so this never happens.
         finish: `finish(session, state)`, called when a session is over, and for each of its early
             rows and revisions: a result row, a list of rows, or None. Left out, the state is the
             row.
         event: The attrs class of an event. Its fields name the columns that are read, and their
-            types; nothing else crosses to Python. A null in a field that isn't Optional
-            quarantines the row. By default from the annotations of the functions.
+            types; Python gets no other column. A row with a null in a field that isn't Optional is
+            no event: it's rejected as `quarantined`. By default from the annotations of the
+            functions.
         state: The attrs class of the stored state. By default from the annotations.
         result: The attrs class of a result row. Its fields become columns, after the key columns.
             By default from the annotations.
 
     Raises:
-        SpecError: A function doesn't take these arguments, its annotations name no class, a state
-            that it makes would be lost, or `create` is left out and `State()` needs arguments.
+        SpecError: A function doesn't take these arguments, its annotations name no class, `update`
+            makes a new state without returning it, `update` returns None though the state class is
+            frozen, or `create` is left out and `State()` needs arguments.
         SpecError: A field of a class has a type that can't be stored. The message names all such
             fields.
     """
@@ -161,13 +166,16 @@ class Functions(Generic[E, S, R]):
 @attrs.frozen
 class Aggregates(Generic[E, Row]):
     """
-    Sessions folded by aggregates: `logic=Aggregates(View, {...})`. No Python runs for an event.
+    Return a row of aggregates for each session: `logic=Aggregates(View, {...})`.
+
+    An aggregate is a count, a sum, a first value and the like. No Python runs for an event. Where
+    `read_state` or a driver shows an open session, its `state` is the row that it would give now.
 
     Attributes:
         event: The attrs class of an event, without validators and converters.
-        aggregates: The aggregates of `sessionkit.aggregates`, by the fields of the result row.
-            `read_state` shows the row so far as the state.
-        result: An attrs class with these fields, for typed rows. Left out, one is made.
+        aggregates: The aggregates, by the names of their columns in the result: functions of
+            `sessionkit.aggregates` make them.
+        result: An attrs class whose fields have these names, for typed rows. Left out, one is made.
 
     Raises:
         SpecError: `event` has no field that an aggregate reads, or one of another type than the
@@ -194,11 +202,11 @@ class Aggregates(Generic[E, Row]):
 @attrs.frozen
 class Events(Generic[E]):
     """
-    A row for each event of a closed session: `logic=Events(View)`.
+    Return a row for each event of a session: `logic=Events(View)`.
 
-    The rows come once, when the session is over. Each has the `number` of the event in the session,
-    from 1, the event's time under the name of `event_time`, and the event's fields. The state holds
-    the events.
+    The rows come once the session is over. After the columns of the session, each has `number`, the
+    position of the event in the session from 1; the event's time, under the name of `event_time`;
+    and the event's fields. Until then, the events are stored.
 
     Attributes:
         event: The attrs class of an event, without validators and converters.

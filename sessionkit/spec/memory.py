@@ -38,16 +38,16 @@ def _read_lookback(value: Duration | None) -> timedelta | None:
 @attrs.frozen(kw_only=True)
 class Memory(Generic[S_contra]):
     """
-    What is remembered of a key after its sessions: `memory=Memory(time_to_live="400 days")`.
+    Remember a key after its sessions are over: `memory=Memory(time_to_live="400 days")`.
 
     Result rows then have, after `last_event_time` and `closed_by`:
 
     * `session_number`: the number of the session among the sessions of its key, from 1.
     * `previous_session_id`: the session before it; null for the first. OpenTelemetry calls it
       `session.previous_id`.
-    * `since_previous`: the event time from the end of that session to the start of this one; null
-      for the first.
-    * the columns of `first` and `last`.
+    * `since_previous`: the event time from when that session was over to the start of this; null
+      for the first. A session is over at `session_end`, or when a rule ends it before.
+    * the columns that `first` and `last` name.
 
     `finish` finds the first three in its `Session`, with what `remember` returned for the previous
     session. `create` and `update` don't: the previous session is certain only when a session
@@ -56,20 +56,20 @@ class Memory(Generic[S_contra]):
     before it.
 
     Attributes:
-        time_to_live: How long after a session a key is remembered, in event time. A session that
-            begins later is the first again.
-        first: New columns by the fields of the result: each holds the field's first value that
-            isn't null, over the sessions of the key up to this one.
-        last: New columns by the fields of the result: each holds the field's last value that isn't
-            null, of this session or the latest one before it. With a source that is null in a
-            direct session, this is the last source that isn't direct.
-        lookback: How long before this session the session with the value of `last` may have begun;
-            None for as long as the key is remembered.
-        remember: `remember(session, state)`, for sessions folded by functions. It returns what the
-            next session of the key finds in `session.memory`: an object of an attrs class or a
-            dataclass, or None. Called after `finish`, with the same arguments, for each session
-            that is over and has given a row. If `finish` or `remember` fails, or no row is given,
-            the key keeps its memory.
+        time_to_live: How long a key is remembered after its last session is over, in event time. A
+            session that begins later counts as the key's first again.
+        first: New columns, each with the field of the result that it reads: `{"first_source":
+            "source"}`. A column has the first value of the field that isn't null, over the sessions
+            of the key up to this one.
+        last: New columns, likewise: `{"last_source": "source"}`. A column has the field's value in
+            this session or, if that is null, in the latest earlier session where it isn't.
+        lookback: For `last`: how long before this session that earlier session may have begun, in
+            event time. None for as long as the key is remembered.
+        remember: `remember(session, state)`, for a spec with `Functions`. It returns what the next
+            session of the key finds in `session.memory`: an object of an attrs class or a
+            dataclass, or None. It's called after `finish`, with the same arguments, for each
+            session that is over and has given a row. If `finish` or `remember` fails, or no row is
+            given, the key keeps what it had.
         remembered: The class of what `remember` returns. By default from its annotation.
 
     Raises:

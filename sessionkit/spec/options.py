@@ -85,23 +85,28 @@ def buckets_for(partitions: int) -> int:
 @attrs.frozen(kw_only=True)
 class Lateness:
     """
-    When an event is late, and how late events are handled: `lateness=Lateness(allowed="1 hour")`.
+    Say what counts as late, and what happens then: `lateness=Lateness(allowed="1 hour")`.
+
+    By default, an event is late if it comes after the watermark has reached its event time plus the
+    gap; under `order="event_time"`, after the watermark has reached its event time. A late event is
+    counted and left out.
 
     Attributes:
         allowed: How long after its close a session still takes late events, in event time. Each
-            late event gives another revision of the row. None for no time. For a `SessionSpec`.
+            micro-batch that adds some gives another revision of the session's row. None for no
+            time. For a `SessionSpec`.
         reopen_within: How long after its close a session continues with an event that isn't late,
-            as in Kafka Streams. None for no time: such an event begins a new session. For a
-            `SessionSpec`.
-        judged_by: Which window must be over for an event to be late. `"event"`: the event's own,
-            event time + gap, as in Spark. `"session"`: the window of the session that it would
-            join, as in Flink; refused with `order="event_time"`, where it would have no effect. For
-            a `SessionSpec`.
+            in event time, as in Kafka Streams. None for no time: such an event begins a new
+            session. For a `SessionSpec`.
+        judged_by: Which end the watermark is compared with. `"event"`: the end of a session of this
+            event alone, its time plus the gap, as in Spark. `"session"`: the end of the session
+            that the event would join, as in Flink; refused with `order="event_time"`, where it
+            would have no effect. For a `SessionSpec`.
         late_events: How a late event is handled. `"reject"`: it's counted as late and left out.
             `"process"`: it's passed to `process` like any other. For a `StatefulSpec`.
-        measured: Whether a stream measures how late events are by the latest one, as
-            `Counts.behind`, to [choose a watermark delay](docs/how-to/choose-a-delay.md). It may
-            change while a checkpoint lives.
+        measured: Whether a stream measures how much older its events are than the latest event
+            before them, as `Counts.behind`, to [choose a watermark
+            delay](docs/how-to/choose-a-delay.md). You may change it and keep the checkpoint.
     """
 
     allowed: timedelta | None = attrs.field(default=None, converter=_read_allowed)
@@ -120,20 +125,25 @@ class Lateness:
 @attrs.frozen
 class Every:
     """
-    How often an open session gives a row: `Every("5 minutes")`, or `Every(events=100)`.
+    Let an open session give a row now and then: `Every("5 minutes")`, or `Every(events=100)`.
 
-    A row comes at the end of a micro-batch, if the session has taken events since its last row.
+    It's the value of `Results(emit=...)`. The row comes at the end of a micro-batch, and only if
+    the session has taken an event since its last row. A micro-batch gives at most one such row for
+    each session.
 
     Attributes:
-        duration: How far the clock must advance since the session began or gave a row.
-        events: How many events the session must take since then, events of merged sessions
-            included.
-        clock: The clock of `duration`: `"event_time"`, which is the watermark, or
-            `"processing_time"`.
+        duration: How much time must pass from the start of the session to its first row, and from
+            then to each further one. In event time, the start is the first event's time; in
+            processing time, the micro-batch that opens the session.
+        events: How many events the session must take before its first row, and after each row;
+            events of a session that is merged into it count.
+        clock: The clock of `duration`: `"event_time"`, where the watermark must reach the time of
+            the row; or `"processing_time"`.
 
     Raises:
         SpecError: Neither or both of `duration` and `events` are given, `duration` isn't positive,
-            `events` isn't a whole number from 1, or `clock` comes with `events`.
+            `events` isn't a whole number from 1, or `events` comes with the clock
+            `"processing_time"`.
     """
 
     duration: timedelta | None = attrs.field(default=None, converter=_read_span)
@@ -183,16 +193,19 @@ def _read_emit(value: object) -> Any:
 @attrs.frozen(kw_only=True)
 class Results:
     """
-    When sessions give rows, and which: `results=Results(emit="on_update")`.
+    Choose when sessions give rows, and which rows: `results=Results(emit="on_update")`.
 
     Attributes:
-        emit: When a session gives a row, at the end of a micro-batch: `"on_close"`; or earlier
-            too, `"on_update"`, `"every 100 events"`, `"every 5 minutes"` or `"every 5 minutes of
-            processing time"`; see `Every`. Result rows then have `revision`, `is_final` and
-            `supersedes`. A batch gives only the last row of each session.
+        emit: When a session gives a row: `"on_close"`; or at the end of micro-batches before, too:
+            `"on_update"`, after each one that adds an event to the session, `"every 100 events"`,
+            `"every 5 minutes"` or `"every 5 minutes of processing time"`; see `Every`, which it
+            also takes. Result rows then have `revision`, the number of the row among the session's
+            rows from 1; `is_final`, false while the session is open; and `supersedes`, the ids of
+            other sessions whose rows this row replaces. A batch gives only the last row of each
+            session.
         with_events: Whether each event of a closed session is returned too, as a row of kind
-            `event` with the columns of `Events`. The state holds the events. Needs
-            `sessionize(..., with_rejected=True)`.
+            `event`; see `Events` for its columns. Until then, the events are stored. Needs
+            `sessionize(..., with_rejected=True)`, since that adds the column `kind`.
         carries_watermark: Whether the rows carry a watermark on `session_end`, so that stateful
             operators of Spark, such as a window, can read them in the same query; see [what works
             after sessions](docs/how-to/after-sessions.md#a-window-in-the-same-query). For streams
@@ -211,31 +224,36 @@ class Results:
 @attrs.frozen(kw_only=True)
 class Inputs:
     """
-    Which rows become events, and how they're identified: `inputs=Inputs(event_id="offset")`.
+    Choose which rows count as events, and what identifies one: `inputs=Inputs(event_id="offset")`.
+
+    A row that is no valid event is *quarantined*: counted, left out, and returned with its reason
+    under `sessionize(..., with_rejected=True)`.
 
     Attributes:
-        nulls: `"reject"` counts rows with a null in a field that isn't Optional, and leaves them
-            out; `"refuse"` makes nullable columns an error on the driver.
-        max_future_skew: An event time further ahead of the processing time than this is
-            quarantined before it can move the watermark. None accepts every time.
-        max_jump: A limit by the data itself, for replays and backfills, whose times the clock can't
-            judge. Among the events that a task reads together, all events after a silence longer
-            than this are quarantined before they can move the watermark. Only silences after the
-            median of their times count, so up to half of the events may be wrong. None accepts
-            every time.
-        max_buffered_per_key: How many events of a key may wait under `order="event_time"`. Further
-            events, in time order, are quarantined, though their times move the watermark. In the
-            first micro-batch, before there is a watermark, all events wait.
-        event_id: The input columns that identify an event of a key. Their hash is the `event_id` of
-            rejected rows, and `drop_duplicates_for` compares it. By default the hash of key, event
-            time and event.
-        drop_duplicates_for: Drop an event whose id was processed: while its session is open, and
-            until the watermark has reached `session_end` plus this span, even if a rule has ended
-            the session before. `"0 seconds"` is enough where a copy has the event time of the
-            original, since it's late from then on. Dropped events count as `duplicate`. An id takes
-            16 bytes of state. None: copies are events. For a `SessionSpec`.
-        passthrough: Columns and their types that only rejected rows show, such as an offset or the
-            raw payload.
+        nulls: `"reject"` quarantines a row with a null in a field that isn't Optional. `"refuse"`
+            raises a `SchemaError` before the first row if a column allows nulls and its field
+            doesn't.
+        max_future_skew: How far an event time may be ahead of the processing time. An event further
+            ahead is quarantined before it can move the watermark. None accepts every time.
+        max_jump: The longest stretch of event time without an event of any key, for replays and
+            backfills, whose times can't be compared with the clock. Each task sorts the times of
+            the events that it reads together, and looks at the later half of them. At the first
+            stretch longer than this, it quarantines all events after it. None accepts every time.
+        max_buffered_per_key: How many events of a key may wait for the watermark under
+            `order="event_time"`. Beyond that, the latest events are quarantined, though their times
+            move the watermark. In the first micro-batch, before there is a watermark, all events
+            wait.
+        event_id: The input columns that identify an event of a key, such as an offset; one name or
+            several. Their hash is the `event_id` of rejected rows, and `drop_duplicates_for`
+            compares it. By default the hash of key, event time and all fields of the event.
+        drop_duplicates_for: Drop an event whose id was processed before. An id is remembered while
+            its session is open, and then until the watermark has reached `session_end` plus this
+            span, also if a rule has closed the session before `session_end`. Zero is enough if a
+            copy has the event time of the original, since it's late from then on. Dropped events
+            count as `duplicate`. An id takes 16 bytes of state. None: copies are events. For a
+            `SessionSpec`.
+        passthrough: Input columns and their types, such as `{"offset": int}`, that are returned
+            with rejected rows and used for nothing else.
     """
 
     nulls: Literal["reject", "refuse"] = attrs.field(default="reject", validator=choice)
@@ -255,20 +273,24 @@ class Inputs:
 @attrs.frozen(kw_only=True)
 class Storage:
     """
-    How state is stored, and which class wrote it: `storage=Storage(layout="pages")`.
+    Choose how state is stored, and how old state is converted: `storage=Storage(layout="pages")`.
+
+    Keys are divided by their hash into *buckets*, and Spark passes all keys of a bucket to Python
+    at once.
 
     Attributes:
-        layout: `"buckets"` packs the state of many keys into one row, which Spark reads and writes
-            as a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
-            writes only the pages of its keys: for much state and little input, on Spark 4.0.2 or
-            later (on Connect 4.1) with RocksDB.
-        bucket_count: The number of buckets that keys are hashed into. Fixed for the life of a
-            checkpoint. By default, a stream has four for each of `spark.sql.shuffle.partitions`, up
-            to 64, and one for each partition where there are more than 64; everything else has 64.
-        upgrade: Functions that convert a stored state of an older class to the next class, by the
-            version they start from: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`.
-        version: The version of the state class, by default the last one that `upgrade` reaches.
-            Stored state of a version that `upgrade` can't convert is refused.
+        layout: `"buckets"` stores the state of a bucket as one row, which Spark reads and writes as
+            a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
+            writes only the pages with its keys: for much state and little input. That needs Spark
+            4.0.2 or later, with Spark Connect 4.1 or later, and RocksDB.
+        bucket_count: The number of buckets, fixed for the life of a checkpoint. By default, a
+            stream has four for each of `spark.sql.shuffle.partitions`, but at most 64; with more
+            than 64 partitions, one for each. A batch and a test driver have 64.
+        upgrade: Functions that convert a stored state to the next version of its class, by the
+            version that they take: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`. The
+            first version is 1.
+        version: The version of the state class; by default the one after the last in `upgrade`, or
+            1. A stored state of another version that `upgrade` doesn't lead from is refused.
     """
 
     layout: Literal["buckets", "pages"] = attrs.field(default="buckets", validator=choice)

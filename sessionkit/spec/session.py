@@ -64,12 +64,13 @@ R1 = TypeVar("R1", bound=Record)
 @attrs.frozen(kw_only=True, repr=False)
 class SessionSpec(Spec[E, S, R]):
     """
-    The definition of a session: what is read, how it is folded, when it is over.
+    Define sessions: which events are read, what is computed of them, and when a session is over.
 
-    The same spec runs on a stream, on a batch and in a test. All times are event time.
-    `SessionSpec.of(Visit, ...)` makes the `logic` from the methods of a state class,
+    The same spec runs on a stream, on a batch and in a test. All times are event time. Usually, one
+    of three methods makes it: `SessionSpec.of(Visit, ...)` from the methods of a state class,
     `SessionSpec.aggregate(View, {...}, ...)` from aggregates, and `SessionSpec.per_event(View,
-    ...)` from an event class alone. `event`, `state` and `result` are the classes of the `logic`.
+    ...)` from an event class alone. Its attributes `event`, `state` and `result` are the classes of
+    the `logic`.
 
     Example:
         from sessionkit import Aggregates, Lateness, SessionSpec
@@ -89,30 +90,35 @@ class SessionSpec(Spec[E, S, R]):
         keys: The key columns and their types: str, int, bool, bytes, date, datetime, time,
             Decimal, UUID, or a Literal.
         event_time: The timestamp column that says when an event happened.
-        logic: How a session is folded: `Functions(...)`, `Aggregates(...)` or `Events(...)`.
-        gap: How long a session stays open without events, such as `"30 minutes"`.
+        logic: What is computed of a session's events: `Functions(...)`, `Aggregates(...)` or
+            `Events(...)`.
+        gap: How long a session stays open without events, such as `"30 minutes"`, in event time.
+            Pass either this or `timeout`.
         timeout: In place of `gap`: an `EventTimeGap`, or `SessionRules` that also cut sessions
             before the gap is over. Under `SessionRules`, result rows have a column `closed_by`,
             after `last_event_time`.
-        watermark_delay: How far the watermark trails the latest event time seen: how late an event
-            may come and still be counted for certain.
+        watermark_delay: How far the watermark is behind the latest event time of earlier
+            micro-batches: how late an event may come and still be counted for certain.
         order: `"arrival"` takes events as they come, in time order within a micro-batch.
-            `"event_time"` holds them until the watermark passes them, and takes them in time order.
+            `"event_time"` keeps an event until the watermark has reached its time, so that all
+            events of a key are taken in time order; functions without `merge` need this, and so do
+            some `SessionRules`.
         sequence: An int field of the event class that puts events of one instant in order: an
             offset, a line number, an event number. Without it, rules never part events of one
-            instant, and they are taken in the order of their content. Aggregates store it with what
-            they store of an event.
-        on_error: `"raise"` stops the query where a function raises; `"reject"` counts the events of
-            the failed call as failed and continues without them.
+            instant, and they are taken in the order of their content. Where an aggregate stores a
+            value with its time, it stores the number too.
+        on_error: `"raise"` stops the query if one of your functions raises. `"reject"` counts the
+            events of that call as failed, and continues without them.
         lateness: When an event is late, and how late events are handled.
         results: When sessions give rows, and which.
         inputs: Which rows become events, and how they're identified.
-        storage: How state is stored, and which class wrote it.
+        storage: How state is stored, and how old state is converted.
         memory: What is remembered of a key after its sessions; None for nothing.
 
     Raises:
-        SpecError: Two options contradict each other, such as a rule that needs `order="event_time"`
-            under another order, or a key and a field of the result with one name.
+        SpecError: Both or neither of `gap` and `timeout` are given; two options contradict each
+            other, such as a rule that needs `order="event_time"` under another order; or a key and
+            a field of the result have one name.
         SpecError: A field of a class has a type that can't be stored. The message names all such
             fields.
     """

@@ -32,11 +32,11 @@ from sessionkit.timeouts._policies import Clock, EventTimeGap, FirstOf, TimeoutP
 @attrs.frozen
 class BucketResult:
     """
-    The return value of a function under `by_bucket`.
+    What a function under `by_bucket` returns: states and rows, as Arrow tables.
 
     Attributes:
-        states: The state of each key from now on, a row per key: key columns and the fields of the
-            state. A key that the function received, and that isn't here, loses its state.
+        states: The state of each key from now on, one row a key: the key columns and the fields of
+            the state. A key with events in this call and no row here loses its state.
         results: Result rows: key columns and the fields of the result; None for no rows.
     """
 
@@ -48,15 +48,19 @@ class BucketResult:
 @attrs.frozen
 class by_bucket:  # noqa: N801 (called like a function, as `functools.partial` is)
     """
-    Pass all keys of a bucket at once to a function, as Arrow tables: `process=by_bucket(function)`.
+    Take many keys at once as Arrow tables, not one key a call: `process=by_bucket(function)`.
 
-    A bucket is a part of the keys, chosen by their hash; see `Storage(bucket_count=...)`.
+    The keys of a call are a bucket: a part of all keys, chosen by their hash; see
+    `Storage(bucket_count=...)`. Annotations of such a function name no classes, so pass `event`,
+    `state` and `result` to the `StatefulSpec`.
 
     Attributes:
         function: `function(events, states, times)`, called once for each bucket and micro-batch
-            with events. `events` is a table sorted by key, event time and content; `states` has the
-            stored states of their keys. Both begin with the key columns. `times` is a `BatchTimes`.
-            The function returns a `BucketResult`. It can't set timers.
+            with events. `events` has a row for each event: the key columns, the event time under
+            its name, and the fields of the event; sorted by key, event time and content. `states`
+            has a row for each key of `events` that has a state: the key columns and the fields of
+            the state. `times` is a `BatchTimes`. The function returns a `BucketResult`. It can't
+            set timers.
     """
 
     function: Callable[[pa.Table, pa.Table, BatchTimes], BucketResult]
@@ -68,7 +72,10 @@ class by_processing_time(Generic[S, R]):  # noqa: N801
     """
     Allow timers in processing time too: `on_timer=by_processing_time(function)`.
 
-    Spark then runs a micro-batch at every trigger, and with the `availableNow` trigger never ends.
+    Both `process` and `function` may then call `times.set_processing_timer`.
+
+    Spark then runs a micro-batch at every trigger, and a query with the trigger `availableNow`
+    never ends. A test driver needs a `processing_time`.
 
     Attributes:
         function: `function(key, name, state, times)`, as for `on_timer`.
@@ -81,7 +88,7 @@ class by_processing_time(Generic[S, R]):  # noqa: N801
 @attrs.frozen(kw_only=True, repr=False)
 class StatefulSpec(Spec[E, S, R]):
     """
-    The definition of logic with any state per key: its input, its state, and its timeout.
+    Define your own logic with a state for each key: its input, its functions, and its timeout.
 
     The same spec runs on a stream, on a batch and in a test.
 
@@ -106,32 +113,33 @@ class StatefulSpec(Spec[E, S, R]):
 
     Attributes:
         keys, order, inputs, storage: As in a `SessionSpec`.
-        process: `process(key, events, state, times)`, called once for each key and micro-batch
-            with events: a list of `event` objects sorted by event time, then content. It returns
-            a result row, a list of rows, or None, or is a generator of rows. `state` is a
-            `KeyState`, `times` a `KeyTimes`. For all keys of a bucket at once as Arrow tables, pass
+        process: `process(key, events, state, times)`, called once for each key and micro-batch with
+            events: a list of `event` objects sorted by event time, then content. `state` is a
+            `KeyState`, `times` a `KeyTimes`. It returns a result row, a list of rows, or None, or
+            is a generator of rows. To take many keys at once as Arrow tables, pass
             `by_bucket(function)`.
-        on_timer: `on_timer(key, name, state, times)`, called when a named timer of the key fires.
-            It's also called when the timeout policy ends the key, with the name `event_time_gap`,
-            `processing_time_gap` or `time_to_live`; after that call, nothing of the key is kept.
-            For timers in processing time, pass `by_processing_time(function)`.
+        on_timer: `on_timer(key, name, state, times)`, called when a timer of the key fires, with
+            the timer's name. It's also called when the `timeout` ends the key, with the name
+            `event_time_gap`, `processing_time_gap` or `time_to_live`; after that call, the key's
+            state and timers are dropped. It returns what `process` does. Left out, a key ends
+            without a row. For timers in processing time, pass `by_processing_time(function)`.
         event, state, result: The attrs classes, as in `Functions`.
-        timeout: When a key is over: `EventTimeGap`, or its gap, such as `"30 minutes"`;
-            `ProcessingTimeGap`, `TimeToLive`, several policies joined with `|`, or `NoTimeout()`
-            if `process` itself removes every state.
+        timeout: Required: when a key is over. `EventTimeGap`, or its gap, such as `"30 minutes"`;
+            `ProcessingTimeGap`, `TimeToLive`, several of these joined with `|`, or `NoTimeout()` if
+            `process` itself removes every state.
         event_time: The timestamp column with the time of each event. Without it, events are sorted
             by content.
-        watermark_delay: How far the watermark trails the latest event time seen: how late an event
-            may arrive and still be counted for certain. Without it, there is no watermark, and no
-            event is late.
-        on_error: `"raise"` stops the query when a function raises; `"reject"` counts the events
-            concerned as failed and continues without them.
+        watermark_delay: How far the watermark is behind the latest event time of earlier
+            micro-batches: how late an event may arrive and still be counted for certain. Without
+            it, there is no watermark, and no event is late.
+        on_error: `"raise"` stops the query if one of your functions raises. `"reject"` counts the
+            events of that call as failed, and continues without them.
         lateness: How to handle late events: `Lateness(late_events="process")`.
 
     Raises:
-        SpecError: A function doesn't take these arguments, nothing ever sets the state that
-            `process` asks for, or two options contradict each other, such as a timeout in event
-            time without a `watermark_delay`.
+        SpecError: `timeout` is missing, a function doesn't take these arguments, nothing ever sets
+            the state that `process` asks for, or two options contradict each other, such as a
+            timeout in event time without a `watermark_delay`.
         SpecError: A field of a class has a type that can't be stored. The message names all such
             fields.
     """

@@ -31,7 +31,7 @@ else:
 @attrs.frozen(slots=False)
 class Session(Generic[K, M]):
     """
-    The session that `finish` receives: a closed session, except for early results.
+    The session that `finish` and `remember` receive: a closed session, except for early rows.
 
     All times are event time, in UTC. To have types checked, annotate `session: Session[User]` with
     the class of the key, or `Session[User, Shopper]` with the class of its memory too.
@@ -42,19 +42,21 @@ class Session(Generic[K, M]):
         session_id: A hash of key and start, the same in every run, however events are split into
             batches.
         session_start: The time of the first event.
-        session_end: The time of the last event plus the gap, exclusive. For the duration, see
-            `length`.
-        last_event_time: The time of the last event.
+        session_end: The time of the last event plus the gap, also if a rule has ended the session
+            before. An event at exactly this time still joins, under `gap_inclusive=True`, the
+            default, if it comes before the watermark has reached this.
+        last_event_time: The time of the last event. In a test that makes a `Session` without it,
+            `session_end`.
         events: The number of events.
-        closed_by: The name of the rule that ended it: `"gap"`, or a rule of `SessionRules`. While
-            it's open, the rule that would end it.
+        closed_by: The name of the rule that ended it: `"gap"`, or a rule of `SessionRules`. In an
+            early row, the rule that will end it if no event comes.
         is_final: Whether it's closed; False only in early rows under `emit`.
-        revision: The number of rows that it has returned, this row included.
+        revision: The number of this row among the rows of the session, from 1.
         session_number: Its number among the sessions of its key, from 1. This and the next two are
             None without `SessionSpec(memory=...)`.
         previous_session_id: The id of the previous session; None for the first.
-        since_previous: The time from the end of the previous session to `session_start`; None for
-            the first.
+        since_previous: The time from when the previous session was over to `session_start`, see
+            `Memory`; None for the first.
         memory: What `Memory(remember=...)` returned for the previous session; None for the first,
             and if the spec has no such function.
     """
@@ -168,10 +170,11 @@ class KeySnapshot:
 @attrs.define(eq=False)
 class KeyState(Generic[S]):
     """
-    The state of a key during a call.
+    The state of a key, which `process` and `on_timer` read and change.
 
-    The engine stores the object passed to `set`, as it is when the call returns. An object from
-    `get` that is changed without a new `set` isn't stored; a `StatefulDriver` refuses it.
+    What you pass to `set` is stored as it is when the function returns. If you change the object
+    that `get` returned, call `set` with it: Spark stores nothing otherwise. A `StatefulDriver` then
+    raises a `UserFunctionError`, so a test finds it.
     """
 
     _snapshot: KeySnapshot
@@ -209,8 +212,8 @@ class KeyState(Generic[S]):
         Store a state in place of the previous state.
 
         Raises:
-            StateValueError: The state isn't an object of the spec's `state` class; a value doesn't
-                fit its field, named by its path; or a policy has ended the key.
+            StateValueError: The value isn't an object of the spec's `state` class; a value in it
+                doesn't fit its field, which the message names; or the timeout has ended the key.
         """
         if self._snapshot.is_last:
             found = f"`state.set(...)`: the timeout policy has ended {self._snapshot.key!r}"
@@ -244,7 +247,7 @@ class KeyState(Generic[S]):
 @attrs.frozen
 class Timer:
     """
-    A timer that has not fired.
+    A timer that has not fired: `KeyTimes.timers` and `StoredKey.timers` have such objects.
 
     Attributes:
         clock: `"event_time"` or `"processing_time"`.
@@ -261,8 +264,8 @@ class BatchTimes:
     The clocks of a micro-batch, the same for all its keys and rows.
 
     Attributes:
-        watermark: The watermark in force (event time, in UTC); None while there is none. At the
-            end of a batch run, once all events are read, the last instant of the year 9999: for
+        watermark: The watermark in force (event time, in UTC); None while there is none. A batch
+            has none until all events are read; then it's the last instant of the year 9999: for
             `on_timer`, and under `order="event_time"` for `process` too.
         processing_time: The processing time of the micro-batch, in UTC; the same if the micro-batch
             runs again. On a batch, the fixed processing time of the run.
@@ -288,11 +291,14 @@ class TimerRules:
 @attrs.define(eq=False)
 class KeyTimes:
     """
-    The clocks of the micro-batch and the timers of a key, during a call.
+    The clocks of a micro-batch and the timers of a key, for `process` and `on_timer`.
 
     A key can have any number of named timers. A timer fires once, in the first micro-batch whose
-    clock is strictly after its instant, as in Spark: after the key's events of that micro-batch,
-    in the order of the instants. A timer set to a past instant fires in the same micro-batch.
+    clock is strictly after its instant, as in Spark. A timeout of the spec differs: it ends a key
+    once the clock reaches its end.
+
+    Timers fire after the key's events of that micro-batch, in the order of their instants. A timer
+    set to a past instant fires in the same micro-batch.
     """
 
     _snapshot: KeySnapshot
@@ -302,7 +308,7 @@ class KeyTimes:
 
     @property
     def event_times(self) -> tuple[datetime, ...]:
-        """The event times of the events, in order; empty in `on_timer`, or without event time."""
+        """The event times of the events, in order; `()` in `on_timer`, or without event time."""
         return tuple(map(instant_of, self._times_us))
 
     @property
@@ -317,21 +323,22 @@ class KeyTimes:
 
     @property
     def timers(self) -> Mapping[str, Timer]:
-        """The timers of the key that have not fired, by name."""
+        """The timers of the key that have not fired, by name: `Timer` objects."""
         stored = self._snapshot.timers.items()
         return MappingProxyType({name: Timer(t.clock, instant_of(t.at_us)) for name, t in stored})
 
     def set_event_timer(self, name: str, at: datetime) -> None:
         """
-        Set a timer on the watermark, in place of the key's timer of this name.
+        Set a timer in event time, in place of the key's timer of this name, if it has one.
 
         Args:
-            name: Its name, which `on_timer` receives.
-            at: When it fires (event time), with a time zone.
+            name: The timer's name, which `on_timer` receives.
+            at: The event time, with a time zone, that the watermark must pass.
 
         Raises:
-            TimerError: The spec has no `watermark_delay` or no `on_timer`, the instant is naive or
-                no datetime, the name is empty or a policy's, or a policy has ended the key.
+            TimerError: The spec has no `watermark_delay` or no `on_timer`; `at` isn't a datetime or
+                has no time zone; the name is empty, or is `event_time_gap`, `processing_time_gap`
+                or `time_to_live`; or the timeout has ended the key.
         """
         if not self._rules.event_time:
             found = f"timer {name!r}: the spec has no watermark that could pass an event time"
@@ -341,16 +348,17 @@ class KeyTimes:
 
     def set_processing_timer(self, name: str, at: datetime) -> None:
         """
-        Set a timer on the engine's clock, in place of the key's timer of this name.
+        Set a timer in processing time, in place of the key's timer of this name, if it has one.
 
         Args:
-            name: Its name, which `on_timer` receives.
-            at: When it fires (processing time), with a time zone, such as
+            name: The timer's name, which `on_timer` receives.
+            at: The processing time that must have passed, with a time zone, such as
                 `times.processing_time + timedelta(minutes=5)`.
 
         Raises:
-            TimerError: The spec has no `by_processing_time(...)`, the instant is naive or no
-                datetime, the name is empty or a policy's, or a policy has ended the key.
+            TimerError: The spec has no `by_processing_time(...)`; `at` isn't a datetime or has no
+                time zone; the name is empty, or is `event_time_gap`, `processing_time_gap` or
+                `time_to_live`; or the timeout has ended the key.
         """
         if not self._rules.processing_time:
             found = f"timer {name!r}: the spec does not ask for processing-time timers"

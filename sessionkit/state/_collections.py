@@ -190,8 +190,9 @@ class RenamedFrom:
     """
     The former names of a field: `pages: Annotated[int, RenamedFrom("views")] = 0`.
 
-    The field then reads values stored under a former name. Without a name, it declares the field
-    as new, although the class has lost another field of the same type.
+    State that was stored under a former name is then read into this field. sessionkit refuses a
+    state class that has lost a field and got another one of the same type, since that may be a
+    renaming. `RenamedFrom()`, without a name, says that it isn't: the field is new.
 
     Attributes:
         names: The former names, in any order.

@@ -164,9 +164,14 @@ class DecimalType(FieldType):
     """
     A `Decimal` with a limit of digits: `price: Annotated[Decimal, DecimalType(10, 2)]`.
 
+    Write it where an attrs class declares a field of events, states or results. A value with more
+    digits is refused, never rounded. A `Decimal` without it has 38 digits, 18 of them after the
+    point.
+
     Attributes:
-        precision: The number of digits, from 1 to 38.
-        scale: How many of them are after the decimal point.
+        precision: The number of digits, from 1 to 38. A class with another number is refused with a
+            `SpecError` by the spec that uses it.
+        scale: How many of the digits are after the decimal point, from 0 to `precision`.
     """
 
     precision: int = 38

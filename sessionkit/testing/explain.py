@@ -41,7 +41,7 @@ class ExplainedSession:
     Attributes:
         session_id: Its id. An open session keeps its id unless its start changes.
         session_start: The time of its first event.
-        session_end: The time of its last event plus the gap, exclusive.
+        session_end: The time of its last event plus the gap, also if a rule closes it before.
         events: Pairs of time and event, sorted by time.
         closes: When it's over: it closes once the watermark reaches this. In an open session, it
             changes if another event joins.
@@ -188,7 +188,7 @@ def explain_session(
     processing_time: datetime | None = None,
 ) -> Explanation:
     """
-    Explain why the sessions of a key are open or closed, and what will close the open sessions.
+    Explain why the sessions of a key are open or closed, and what will close the open ones.
 
     Each event arrives in a micro-batch of its own and moves the watermark of the next micro-batch,
     as in a stream. So pass events in the order of arrival.
@@ -199,14 +199,21 @@ def explain_session(
         events: The events that arrive: `(time, event)`, or just the event if its class has the
             event time as a field; and `(key, time, event)` for events of other keys, which move the
             watermark too.
-        watermark: The watermark at the end, if other keys moved it. A watermark never goes back: a
-            value before the events' watermark is ignored.
-        processing_time: The processing time of all micro-batches, so no session closes by `idle`.
-            Without it, no event time is too far in the future.
+        watermark: The watermark at the end, if events of other keys that you don't pass moved it. A
+            watermark never goes back: a value before the one that the events give is ignored.
+        processing_time: The processing time of all micro-batches. As it doesn't move,
+            `close_idle_after` closes no session here. Without it, no event time is too far in the
+            future.
+
+    Returns:
+        An `Explanation`. `print` it for words and a picture; `sessions` has each session with
+        `closed_by`, `why`, `is_open`, `closes` and `to_go`, how far the watermark has to move;
+        `rejected` has the rejected events.
 
     Raises:
-        SpecError: Sessions may continue after their close.
-        DriverError: An event, its key, its time or the watermark is invalid; see `SessionDriver`.
+        SpecError: The spec has `Lateness(allowed=...)` or `Lateness(reopen_within=...)`.
+        DriverError: An event has another class, its time or the watermark has no time zone, or a
+            key has the wrong number of values; see `SessionDriver`.
         UserFunctionError: A function failed, under `on_error="raise"`.
     """
     if spec.mergeable is not None:

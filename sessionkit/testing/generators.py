@@ -68,14 +68,16 @@ MODEST: Final = ANY | {
 @explains
 def objects_of(cls: type[T], *, modest: bool = False) -> SearchStrategy[T]:
     """
-    Generate objects of an attrs class, with a value for each field by its declared type.
+    Return a hypothesis strategy for objects of an attrs class.
+
+    Each field gets values of its declared type.
 
     Args:
         cls: The class of an event, a state or a result.
         modest: Use only values whose sums neither overflow nor round, such as floats in eighths.
 
     Raises:
-        SpecError: Some of its fields can't be stored.
+        SpecError: A field has a type that can't be stored. The call raises it, not the draw.
     """
     return _values(codec_of(cls).type, MODEST if modest else ANY)
 
@@ -160,7 +162,10 @@ def timelines(
     max_size: int = 12,
 ) -> SearchStrategy[list[Arrival]]:
     """
-    Generate events of several keys in order of arrival.
+    Return a hypothesis strategy for events of several keys, in order of arrival.
+
+    It draws lists of `Arrival(key, event_time, event)`; `driver.add(*arrival)` adds one to a
+    `SessionDriver`.
 
     Times gather at the boundaries of the rules: at the same instant, exactly one gap apart, and a
     microsecond or a millisecond to either side of that. Events arrive out of order within the
@@ -168,9 +173,11 @@ def timelines(
 
     Args:
         spec: The spec with the keys, event class, gap and watermark delay.
-        events: The events; by default objects of the event class with modest values. Fields with
-            the names of key columns or of the event time are set to the values of the arrival.
-        keys: Tuples of the values of the key columns; by default up to three keys by their types.
+        events: A strategy for the events; by default objects of the event class with modest values.
+            If a field of the class has the name of a key column or of the event time, it gets that
+            value.
+        keys: A strategy for tuples with the values of the key columns; by default up to three keys
+            by their types.
         min_size: The minimum number of events.
         max_size: The maximum number of events.
 

@@ -35,13 +35,13 @@ class StoredGroup:
 @attrs.define(kw_only=True, eq=False, repr=False)
 class FakeGroupState:
     """
-    The `state` argument of a function written for `applyInPandasWithState`.
+    Stand in for Spark's `GroupState`, in a test of a function written for `applyInPandasWithState`.
 
-    It answers, converts and refuses as PySpark's own `GroupState` does, with the same error types.
-    For tests, it adds the attributes below, `stored_after`, and `next_call`. An object serves a
-    single call of the function, as in Spark. It also refuses a timeout on which Spark fails later:
-    one that is neither `int` nor `float` (nor `datetime`, for a timestamp), such as a NumPy
-    integer.
+    Pass it as the `state` argument. It answers, converts and refuses as PySpark's own `GroupState`
+    does, with the same error types. For tests, it adds the attributes below, `stored_after`, and
+    `next_call`. An object serves a single call of the function, as in Spark. It also refuses a
+    timeout on which Spark fails later: one that is neither `int` nor `float` (nor `datetime`, for a
+    timestamp), such as a NumPy integer.
 
     It doesn't know the state schema, so it accepts a value that doesn't fit the schema, although
     Spark fails the task or stores NULL.
@@ -118,7 +118,7 @@ class FakeGroupState:
 
     @property
     def get(self) -> tuple[Any, ...]:
-        """The state value, one element for each field; raises ValueError without a value."""
+        """The state value, a tuple with a value for each field; raises ValueError without one."""
         if self._value is None:
             found = "`state.get`: the key has no state value."
             hint = "ask `state.exists` first, or use `state.getOption`, which gives None."
@@ -211,7 +211,9 @@ class FakeGroupState:
 
     def stored_after(self) -> StoredGroup | None:
         """
-        Return the row that Spark stores after the call; None if it stores none.
+        Return the row that Spark stores after the call, with `value` and `timeout_timestamp_ms`.
+
+        None if it stores none.
 
         A call that updated, removed or set a timer stores its value and the timer that it set:
         `update` without a timer clears the old timer, and `remove` without a timer deletes the row.

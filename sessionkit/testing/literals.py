@@ -20,7 +20,8 @@ def at(text: str | date) -> datetime:
     """
     Return an instant in UTC, from a time on 1 January 2026 or on a given day.
 
-    `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`; `at("2026-03-01")` is midnight.
+    `at("10:03")`, `at("10:03:20.5")`, `at("2026-03-01 10:03")`; `at("2026-03-01")` and
+    `at(date(2026, 3, 1))` are midnight.
 
     Raises:
         DriverError: The text has another format, or there is no such time.

@@ -75,17 +75,18 @@ def check_spec(
     """
     Check that a spec works on a stream: the first test to write for a spec.
 
-    It runs generated events on the driver of the spec, and looks for
+    It runs generated events on the driver of the spec, and looks for:
 
-    * a function that fails for an event that its class allows, and so stops the query; a state that
-      is changed without `set`, or that is made anew and not returned;
+    * a function that fails for an event that its class allows, and so stops the query;
+    * a state that is changed without `set`, or made anew and not returned by `update`;
     * functions that give another result when the same events run again, because they read a clock,
       random numbers, or data left by other calls;
     * a `SessionSpec` whose session depends on the order of events, see `check_merge_law`;
     * a `StatefulSpec` whose state depends on how events are cut into micro-batches, under
       `order="arrival"`.
 
-    Each run of the same program tries the same examples. Takes a few seconds; no Spark is started.
+    Each run of the same program tries the same examples. It takes a few seconds, and starts no
+    Spark.
 
     Example:
         from sessionkit.testing.strategies import check_spec
@@ -96,14 +97,13 @@ def check_spec(
 
     Args:
         spec: The definition, a `SessionSpec` or a `StatefulSpec`.
-        events: The events to choose from; by default objects of the event class with modest values,
-            as for `check_merge_law`.
+        events: A strategy of hypothesis for the events, as for `check_merge_law`.
         max_examples: The number of timelines in each search; `check_merge_law` tries four times as
             many.
 
     Raises:
-        ExpectationError: The spec goes wrong; the text shows all problems, each with the fewest
-            events that show it.
+        ExpectationError: The spec has one of these problems; the text shows all that were found,
+            each with the fewest events that show it.
         SpecError: A field of the event class cannot be generated; pass `events`.
     """
     check_kind(spec)
@@ -135,18 +135,20 @@ def check_merge_law(
     """
     Check that `create`, `update` and `merge` give the same session for any order of arrival.
 
-    Events of one key are folded twice: in one micro-batch, and in another order over several, where
-    an event arrives after a later one, or between two open sessions that are then merged. The
-    states are compared by `==`, floats within rounding. Under `order="event_time"`, events are
-    folded in time order and never merged, so there is nothing to check.
+    It makes the sessions of a key twice from the same events: in one micro-batch, and in another
+    order over several, where an event comes after a later one, or between two open sessions that
+    are then merged. The states are compared by `==`, floats within rounding. Under
+    `order="event_time"`, events are taken in time order and sessions never merged, so there is
+    nothing to check.
 
-    Each run of the same program tries the same examples. Takes a few seconds; no Spark is started.
+    Each run of the same program tries the same examples. It takes a few seconds, and starts no
+    Spark.
 
     Args:
-        spec: The spec with the functions. Neither its watermark nor `finish` matters.
-        events: The events to choose from; by default objects of the event class with modest values,
-            so that sums of floats don't depend on their order. A field with the name of the event
-            time or a key column has the value of that column.
+        spec: A `SessionSpec` with functions. Neither its watermark nor `finish` matters.
+        events: A strategy of hypothesis for the events; by default objects of the event class with
+            modest values, so that sums of floats don't depend on their order. If a field of the
+            class has the name of the event time or of a key column, it gets that value.
         max_examples: The number of timelines to try.
 
     Raises:

@@ -55,7 +55,11 @@ class _Combinable:
 @explained()
 @attrs.frozen
 class NoTimeout(_Combinable):
-    """Never expire keys: a state stays until your code removes it."""
+    """
+    Never expire keys: a state stays until your code removes it.
+
+    For a `StatefulSpec` alone: a `SessionSpec` refuses it.
+    """
 
 
 @explained()
@@ -64,14 +68,18 @@ class TimeToLive(_Combinable):
     """
     Expire a key a fixed time after its state was created or last set.
 
+    For a `StatefulSpec`. By default it counts in processing time; pass `clock="event_time"` for
+    event time.
+
     Attributes:
         span: How long the state lives, a `timedelta` or text such as `"7 days"`.
         since: When the span starts. `"creation"`: at the first `state.set` of a key without state.
             `"last_update"`: at the last `state.set`.
-        clock: `"processing_time"`: the engine's clock. Spark then runs a micro-batch at every
-            trigger, and never ends with the `availableNow` trigger. `"event_time"`: the span
-            starts at the key's latest event time when the state was set, and ends once the
-            watermark reaches its end.
+        clock: `"processing_time"`: the engine's clock; the key expires in the first micro-batch at
+            or after the end of the span. Spark then runs a micro-batch at every trigger, and a
+            query with the trigger `availableNow` never ends. `"event_time"`: the span starts at the
+            key's latest event time when the state was set, and ends once the watermark reaches its
+            end.
 
     Raises:
         SpecError: The span isn't a duration, or isn't positive.
@@ -92,9 +100,12 @@ class ProcessingTimeGap(_Combinable):
     """
     Expire a key after a time without events, on the engine's clock (processing time).
 
+    For a `StatefulSpec`.
+
     The gap starts at the processing time of the key's last micro-batch with events. The key expires
-    in the first micro-batch at or after its end. Under this policy Spark runs a micro-batch at
-    every trigger, with or without data, and never ends with the `availableNow` trigger.
+    in the first micro-batch at or after the gap's end. With this timeout, Spark runs a micro-batch
+    at every trigger, with or without data. Under the trigger `availableNow`, such a query never
+    ends, so `start_query` refuses it.
 
     Attributes:
         gap: How long a key must be silent, a `timedelta` or text such as `"30 minutes"`.
@@ -112,7 +123,8 @@ class EventTimeGap(_Combinable):
     """
     Close a session, or expire a key, after a time without events, in event time.
 
-    The session or key ends once the watermark reaches its last event time plus the gap.
+    The session or key ends once the watermark reaches its last event time plus the gap, also if it
+    reaches exactly that time. Until then, an event that comes within the gap continues it.
 
     Example:
         from datetime import timedelta
@@ -127,12 +139,13 @@ class EventTimeGap(_Combinable):
 
     Attributes:
         gap: The gap, a `timedelta` or text such as `"30 minutes"`; or a function from an event to a
-            `timedelta`, for a gap that depends on the event. An event whose gap isn't positive, or
-            is longer than `max_gap`, is quarantined.
+            `timedelta`, for a gap that depends on the event. If the function returns no positive
+            duration, or one longer than `max_gap`, the event is rejected as `quarantined`.
         max_gap: The longest gap that the function may return. Required with a function, and refused
-            otherwise.
-        gap_inclusive: Whether an event exactly one gap after the last one belongs to the session,
-            as in Spark, Flink and Kafka Streams. If False, it starts a new one, as in Beam.
+            without one.
+        gap_inclusive: Whether an event exactly one gap after the last one still belongs to the
+            session, as in Spark, Flink and Kafka Streams. If False, it starts a new one, as in
+            Beam.
 
     Raises:
         SpecError: The gap isn't a duration or isn't positive, or `max_gap` is missing or given
@@ -176,15 +189,19 @@ def _flattened(parts: Iterable[Any]) -> tuple[SinglePolicy, ...]:
 @attrs.frozen
 class FirstOf(_Combinable):
     """
-    Expire a key when the first of several policies does; written `policy | policy`.
+    Expire a key at the first of several timeouts: `EventTimeGap("1 hour") | TimeToLive("1 day")`.
+
+    The operator `|` makes one, and so does `FirstOf([...])`.
 
     Attributes:
-        policies: The policies. `on_timer` receives the name of the policy that ends first; on a
-            tie, of the policy listed first.
+        policies: The timeouts: each an `EventTimeGap`, a `ProcessingTimeGap` or a `TimeToLive`.
+            When the first one ends the key, `on_timer` receives its name, such as
+            `"event_time_gap"`; if two end at the same time, the name of the one listed first.
 
     Raises:
-        SpecError: A part isn't a policy, or has no effect: `NoTimeout`, or a second policy that
-            counts in the same way, since the shorter policy always ends first.
+        SpecError: An entry isn't such a timeout, as `NoTimeout` isn't; two entries differ in their
+            span alone, so the shorter one always ends first; or two `TimeToLive` have different
+            clocks.
     """
 
     policies: tuple[SinglePolicy, ...] = attrs.field(converter=_flattened)

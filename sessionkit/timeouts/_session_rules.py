@@ -80,11 +80,12 @@ def _predicate(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None
 @attrs.frozen
 class SessionRules:
     """
-    When a session is over: the gap, and the rules that cut the session before.
+    Say when a session is over: after a gap, or at a rule that ends it before.
 
-    The rule that fires first in event time ends the session, and its name is in the column
-    `closed_by`. Events of one instant have no order, so they always belong to one session, unless
-    the spec names a `sequence`. To change a preset: `attrs.evolve(rules, gap="20 minutes")`.
+    The rule that comes first in event time ends the session. The column `closed_by` has its name,
+    such as `until`, or `gap`. Events of one instant have no order, so they always belong to one
+    session, unless the spec names a `sequence`. To change a preset: `attrs.evolve(rules, gap="20
+    minutes")`.
 
     Example:
         import pyarrow.compute as pc
@@ -100,40 +101,47 @@ class SessionRules:
     Attributes:
         gap: As for an `EventTimeGap`: a duration, or a function from an event to a `timedelta`.
         max_gap: The longest gap that the function may return.
-        state_gap: A function from the state to a `timedelta`: the gap from then on, at most `gap`.
-            The engine calls it once the events of an instant are folded. If it raises or returns
-            anything else, the last of them fails.
-        gap_inclusive: Whether an event exactly one gap after the last one belongs to the session.
-        max_duration: How long a session lasts at most. An event later than the session's start plus
-            this starts a new session.
-        max_duration_inclusive: Whether an event exactly that long after the start belongs to it.
+        state_gap: A function from the state to a `timedelta`, positive and at most `gap`: the gap
+            from then on. It's called with the state after all events of an instant. If it raises,
+            or returns anything else, the last event of that instant counts as failed; see
+            `on_error` of `SessionSpec`.
+        gap_inclusive: Whether an event exactly one gap after the last one still belongs to the
+            session.
+        max_duration: How long a session lasts at most, in event time. An event later than the
+            session's start plus this starts a new session.
+        max_duration_inclusive: Whether an event exactly at the session's start plus `max_duration`
+            still belongs to it.
         max_events: A session ends with this many events. Without a `sequence`, further events at
             the instant of the last one still belong to it.
-        until: A session ends with an event that meets this, such as a logout or a purchase.
+        until: A session ends with an event that meets this condition, such as a logout or a
+            purchase: a pyarrow expression, the name of a bool field, or a function from an event to
+            a bool. So are `starts_with`, `opens_with` and `extends`.
         starts_with: An event that meets this starts a new session, such as a login.
-        changes_of: A field of the event class, or several. An event whose value isn't the session's
-            last one starts a new session, also if the session had no value yet. A null never does.
+        changes_of: A field of the event class, or several. An event starts a new session if its
+            value differs from the last value in the session. It does so too if all events before it
+            have null there. A null never starts a session.
         midnight: A time zone, such as `"Europe/Berlin"`. Midnight there ends every session, on days
             of 23 and of 25 hours too.
-        opens_with: Only events that meet this open a session, such as page views. Others, such as
-            engagement, belong to a session that is open at their time. If none is open, the event
-            is rejected: it's `outside` any session, and leaves no trace.
-        extends: Only events that meet this keep a session open. Others, such as heartbeats, belong
-            to a session that is open at their time, even before the watermark. If none is open,
-            the event is a session by itself, which ends at the time of the event; before the
-            watermark, such an event is late.
-        close_idle_after: In processing time: once no event has moved the watermark for this long,
-            sessions close as if an event of this moment had, and `closed_by` is `"idle"`. Their
-            later events are late. Spark then runs a micro-batch at every trigger, which must be
-            shorter than this, looks at every bucket in each, and never ends with the
-            `availableNow` trigger. On a batch it has no effect.
+        opens_with: Only events that meet this open a session, such as page views. Any other event
+            belongs to the session that is open at its time. If none is open, the event is rejected
+            as `outside`, and changes nothing.
+        extends: Only events that meet this keep a session open. Any other event, such as a
+            heartbeat, belongs to the session that is open at its time, even if it comes after the
+            watermark has passed that time. If none is open, the event is a session by itself, which
+            ends at the time of the event; or is late, if the watermark has passed that time.
+        close_idle_after: In processing time. Once no event has moved the watermark for this long,
+            all open sessions that a new event of this moment would have closed are closed, and
+            `closed_by` is `"idle"`. Their later events are late. Spark then runs a micro-batch at
+            every trigger, which must be shorter than this, looks at every bucket in each, and never
+            ends with the `availableNow` trigger. On a batch it has no effect.
 
     `state_gap`, `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the
     order of events. So they need `order="event_time"`.
 
     Raises:
-        SpecError: A duration isn't positive, `max_events` isn't a whole number from 1, `midnight`
-            isn't the name of a time zone, or a rule isn't a condition on an event.
+        SpecError: A duration isn't positive, `max_gap` is missing or given without a function,
+            `max_events` isn't a whole number from 1, `midnight` isn't the name of a time zone, or a
+            condition is none of the three kinds.
     """
 
     gap: Gap = attrs.field()

@@ -80,11 +80,11 @@ def test_one_batch_has_one_verdict() -> None:
     assert [("Sail", on_sail), ("Spark", on_spark)] == shown
 
 
-def test_a_count_of_specs_is_that_of_the_cookbook() -> None:
+def test_a_count_of_recipes_is_that_of_the_cookbook() -> None:
     """In the README and in the cookbook; a page more is one more."""
     recipes = len([*(ROOT / "docs" / "cookbook").glob("*.md")]) - len(["index.md"])
     pages_that_count = {
-        "README.md": r"of (\w+) specs",
+        "README.md": r"of (\w+) questions",
         "docs/cookbook/index.md": r"^(\w+) questions",
     }
     for page, pattern in pages_that_count.items():

@@ -17,6 +17,7 @@ import pytest
 from sphinx.application import Sphinx
 
 from docs.conf import MEANT, MOVED, extensions
+from scripts.error_texts import HOLE, PAGES, error_texts, has_own_words
 from scripts.publish_docs import publish
 from tests.support.axe import violations
 from tests.support.browser import Reader
@@ -29,7 +30,7 @@ QUICK = {
 }
 """A third less work: no list of methods beside a page, and no pages of source code."""
 FOUND = "document.querySelectorAll('#search-results .search li a')"
-ANSWERS = ("without-java", "empty-output", "rejected-rows", "number-events", "write-to-postgres")
+ANSWERS = ("without-java", "troubleshoot", "rejected-rows", "number-events", "write-to-postgres")
 """
 To "install without Java", "output empty", "late rows", "session per event" and "exactly once to
 Postgres".
@@ -113,11 +114,13 @@ def test_an_old_address_leads_to_a_page(built: tuple[Sphinx, str]) -> None:
     """In one step: what it leads to hasn't moved itself."""
     folder = Path(built[0].outdir)
     for old, new in MOVED.items():
+        name, _, heading = new.partition("#")
         assert not (DOCS / f"{old}.md").exists()
-        assert (DOCS / f"{new}.md").exists(), new
+        assert (DOCS / f"{name}.md").exists(), new
         page = (folder / f"{old}.html").read_text("utf-8")
-        (link,) = re.findall('<a href="(.+)">', page)
-        assert (folder / f"{new}.html").samefile((folder / old).parent / link)
+        (link,) = re.findall('<a href="([^"#]+)', page)
+        assert (folder / f"{name}.html").samefile((folder / old).parent / link)
+        assert not heading or f'id="{heading}"' in (folder / f"{name}.html").read_text("utf-8")
 
 
 # -- what the head says, and the site as text -----------------------------------------------------
@@ -216,10 +219,10 @@ def serve(built: tuple[Sphinx, str], tmp_path_factory: pytest.TempPathFactory) -
 LOOKED_FOR = {
     "install": "index",
     "install without java": "how-to/without-java",
-    "empty": "how-to/empty-output",
-    "output empty": "how-to/empty-output",
-    "no rows": "how-to/empty-output",
-    "no output": "how-to/empty-output",
+    "empty": "how-to/troubleshoot",
+    "output empty": "how-to/troubleshoot",
+    "no rows": "how-to/troubleshoot",
+    "no output": "how-to/troubleshoot",
     "late": "how-to/rejected-rows",
     "late data": "how-to/rejected-rows",
     "time zone": "tutorial/analyst",
@@ -290,6 +293,16 @@ NAMED = {
     "FakeGroupState": "reference/api/sessionkit.testing",
 }
 """Words, and names as code has them, whose page comes first."""
+
+
+def first_six(text: str) -> str:
+    """Return the first six words of a text, with a value in each of its holes."""
+    filled = re.sub(rf"`?{HOLE}`?", " `ann` ", text)
+    return re.findall(r"^(?:\W*\w+){1,6}\W*", filled)[0]
+
+
+TEXTS = {first_six(text): pages for text, pages in error_texts().items() if has_own_words(text)}
+"""How the texts of our errors begin, and the pages that they lead to."""
 RANKS = """(words) => {
     history.replaceState(null, "", "?" + new URLSearchParams({ q: words }));
     const [query, ...terms] = Search._parseQuery(words);
@@ -303,7 +316,7 @@ def search(address: str, reader: Reader) -> dict[str, list[str]]:
     """Return what a search for each of the words finds."""
     reader.open(f"{address}main/search.html?q=install")
     reader.wait_for(f"{FOUND}.length > 2")
-    words = [*LOOKED_FOR, *ASKED, *NAMED]
+    words = [*LOOKED_FOR, *ASKED, *NAMED, *TEXTS]
     ranks = reader.run(f"{json.dumps(words)}.map({RANKS})")
     return {said: [*dict.fromkeys(pages)] for said, pages in zip(words, ranks, strict=True)}
 
@@ -319,6 +332,26 @@ def test_a_search_has_the_page_that_is_meant_within_its_first_three(
     }
     assert len(wanted) >= 60
     assert {} == {said: rank for said, rank in ranks.items() if rank not in {1, 2, 3}}
+
+
+def test_the_first_six_words_of_an_error_lead_to_its_page(found: dict[str, list[str]]) -> None:
+    """Where several parts of the code say the same, to the page for all errors."""
+    missed = {
+        said: found[said][:3]
+        for said, pages in TEXTS.items()
+        if not {*pages, "how-to/troubleshoot"} & {*found[said][:3]}
+    }
+    assert len(TEXTS) > 500
+    assert {} == missed
+
+
+def test_the_parts_of_the_code_that_have_a_page_are_there() -> None:
+    """A part that moved takes its page along, and a page that moved its part."""
+    code = DOCS.parent / "sessionkit"
+    assert [] == [page for page in PAGES.values() if not (DOCS / f"{page}.md").exists()]
+    assert [] == [
+        part for part in PAGES if not (code / part).is_dir() and not (code / f"{part}.py").exists()
+    ]
 
 
 def test_a_search_for_a_name_leads_to_it(found: dict[str, list[str]]) -> None:
@@ -390,7 +423,7 @@ def test_a_name_of_an_api_page_is_in_one_line_on_a_telephone(address: str, reade
 
 def test_axe_finds_nothing(address: str, reader: Reader) -> None:
     """On a how-to and on the front page, in both schemes, on a narrow and a wide screen."""
-    for page, dark, width in (("how-to/empty-output", True, 390), ("index", False, 1280)):
+    for page, dark, width in (("how-to/troubleshoot", True, 390), ("index", False, 1280)):
         reader.show(dark=dark, width=width)
         reader.open(f"{address}main/{page}.html")
         reader.wait_for("document.querySelector('.sidebar-drawer').ariaLabel")

@@ -135,6 +135,13 @@ def test_foreach_gets_each_row(stream: DataFrame, tmp_path: Path) -> None:
     assert path.read_text() == "a"
 
 
+@pytest.mark.parametrize("writer", [3, None, "print", object()])
+def test_a_sink_for_rows_takes_a_function_or_an_object_with_process(writer: Any) -> None:
+    """It refuses anything else at once, not in Spark's words when the query starts."""
+    with pytest.raises(SpecError, match="`writer` must be a function or an object with `process`"):
+        AtLeastOncePerRow(writer)
+
+
 def test_the_console_shows_rows(stream: DataFrame) -> None:
     """The console needs neither a name nor a checkpoint; options go to the sink."""
     query = run(stream, sink=Console(rows=3, truncate=False), name="shown", options={"x": 1})

@@ -228,10 +228,14 @@ class StoredKey(Generic[S]):
     """
     A key with a stored state or timers.
 
+    `stored_keys()` of a `StatefulDriver` and `read_state` return them, and a `StatefulDriver` can
+    start with some.
+
     Attributes:
-        key: The key: a named tuple with the columns of `StatefulSpec.keys`.
+        key: The key: a named tuple with the columns of `StatefulSpec.keys`. If you make one: the
+            value of the key column, or a tuple of values.
         state: A copy of its state; None if it has only timers.
-        timers: Its timers by name.
+        timers: Its timers, by name: `Timer` objects with `clock` and `at`.
         last_event_time: Its latest event time, in UTC; None without one.
     """
 

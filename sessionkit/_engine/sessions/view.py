@@ -36,19 +36,24 @@ class OpenSession(Generic[S]):
     """
     A session that is not over. All times are event time, in UTC.
 
-    A test driver can start with some: `key`, `session_start`, `session_end`, `events` and `state`
-    say all, and the others follow; but `last_event_time`, where it isn't the end less the gap.
+    `open_sessions()` of a `SessionDriver` and `read_state` return them.
+
+    A `SessionDriver` can start with some that you make: pass `key`, `session_start`, `session_end`,
+    `events` and `state`. The others follow from these. Pass `last_event_time` too if it isn't
+    `session_end` less the gap.
 
     Attributes:
-        key: The key: a named tuple with the columns of `SessionSpec.keys`.
+        key: The key: a named tuple with the columns of `SessionSpec.keys`. If you make one: the
+            value of the key column, or a tuple of values.
         session_id: The id that it will have if its start stays.
         session_start: The time of its first event so far.
-        session_end: The time of its last event so far plus the gap, exclusive.
+        session_end: The time of its last event so far plus the gap. An event at exactly this time
+            still joins, unless `gap_inclusive=False`.
         last_event_time: The time of its last event so far.
         closes: When it closes if no further event joins it: once the watermark reaches this. It is
             before `session_end` where one of `SessionRules` cuts the session.
-        closed_by: The rule that closes it then, by its name: `"gap"`, or one of `SessionRules`.
-        events: How many events were folded.
+        closed_by: The rule that closes it then: `"gap"`, or one of `SessionRules`.
+        events: How many events it has.
         state: A copy of its state; with aggregates, the row that it would give now.
     """
 

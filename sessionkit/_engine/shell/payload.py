@@ -15,6 +15,9 @@ A payload is a header that identifies it, then Arrow IPC streams:
               spaces, so that each table begins at a multiple of 8 bytes, as Arrow wants it
     per table 8 bytes of length, then the table as an Arrow IPC stream
 
+The tables are the sessions or keys; the events that wait, left out where there are none and no
+table follows; with `close_idle_after`, its clock; and the salts of sessions, where one has a salt.
+
 All numbers are big-endian. Nothing is pickled. Bytes that fail a check are an error, never a
 guess.
 

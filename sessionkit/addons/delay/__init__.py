@@ -93,16 +93,17 @@ def late_events(
     """
     Count the events that would have been late under each watermark delay.
 
-    Pass past events, or the counts of a running query, which measures how late its events are (see
-    `Counts.behind`): `late_events(status(query).totals, visits)`. The numbers from counts are upper
-    limits: a delay may be up to 10 % shorter for the same number. They're less exact under
-    `midnight` and `extends`, which count each event as if its session were over at once.
+    Pass past events, or the counts of a running query, which measures how late its events are:
+    `late_events(status(query).totals, visits)`. Numbers from counts are never too low, but may be
+    somewhat too high: the true number may be the one of a delay up to 10 % shorter. They're less
+    exact under the rules `midnight` and `extends`, where each event counts as if its session were
+    over at once.
 
     Past events are cut into micro-batches by their time of arrival. The watermark is the latest
     event time of earlier micro-batches less the delay, and the spec's rules decide: an event is
-    late once the watermark has passed the end of its window or, under `order="event_time"`, the
-    event itself. Events that `max_future_skew` would quarantine, and rows without an event time or
-    a time of arrival, don't count. The numbers are never too low.
+    late once the watermark has reached its event time plus the gap or, under `order="event_time"`,
+    its event time. Events that `max_future_skew` would quarantine, and rows without an event time
+    or a time of arrival, don't count.
 
     They hold for a query that keeps up. After a stop, it reads a backlog, where more events may be
     late: docs/how-to/backfill.md#catch-up-after-a-stop.
@@ -116,9 +117,14 @@ def late_events(
         trigger: The interval of the query's trigger.
         delays: The delays to compare.
 
+    Returns:
+        A `LateEvents`. `late` has the number of late events by delay, `events` the number of
+        compared events, and `smallest(share)` returns the smallest delay under which at most this
+        share of events is late; `advice()` says it in a sentence.
+
     Raises:
         SpecError: The spec has no event time, a duration is invalid, a batch comes without
-            `arrived`, or nothing can be compared.
+            `arrived`, the batch has no event to compare, or the counts have measured none.
     """
     if isinstance(history, Counts):
         return _measured(history, spec, delays)

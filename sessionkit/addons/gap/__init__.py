@@ -257,25 +257,30 @@ def gaps(
     """
     Count the sessions under many gaps, and say which gap fits the pauses between events.
 
-    A gap is right where it hardly matters: between the pauses within a visit and pauses between
-    visits lies a valley, in which a longer gap joins few sessions. Not all data have one; then it
-    says so. See docs/how-to/choose-a-gap.md.
+    A gap is right where it hardly matters. Pauses within a visit are short, pauses between visits
+    long; between the two lies a valley, where a longer gap joins few sessions. If the data have no
+    valley, `suggested` is None. See docs/how-to/choose-a-gap.md.
 
-    All numbers of the table are exact. Spark or Sail reads the frame once, and shuffles a hash of
+    All numbers of sessions are exact. Spark or Sail reads the frame once, and shuffles a hash of
     the key with the time of each event; a task sorts the events of its keys in memory. If the tasks
-    disagree much about the median length, it reads the frame a second time.
+    disagree much about the median length of sessions, it reads the frame a second time.
 
     Args:
         frame: A batch of past events.
         keys: The key column or columns, such as the user.
         event_time: The timestamp column that says when an event happened.
-        by: A column, such as the device: the result also has the numbers of each of its values, as
-            if the column were one of the keys, which it is then for all numbers.
-        gaps: Gaps to show besides the round ones from a second to four weeks.
+        by: A column, such as the device. The result then also has the numbers for each of its
+            values, under `Gaps.by`. The column counts as one of the keys, in these and in all other
+            numbers.
+        gaps: Gaps to show, in addition to the round ones from a second to four weeks.
         gap_inclusive: Whether an event exactly a gap later belongs to the session, as in
             `SessionRules`.
         max_future_skew: Rows whose time is further ahead of the clock count as rejected, as in
             `Inputs`. None takes every time.
+
+    Returns:
+        A `Gaps`. `print` it for a table; `rows` has for each gap `gap`, `sessions` and more;
+        `suggested` is the gap that fits, `advice()` says why, and `picture()` shows the pauses.
 
     Raises:
         SchemaError: A column is missing, or the event time isn't a timestamp.

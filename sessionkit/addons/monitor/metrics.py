@@ -114,9 +114,12 @@ end in the unit.
 @explained()
 class PrometheusEndpoint:
     """
-    A receiver that serves the metrics of queries to Prometheus.
+    Serve the metrics of queries to Prometheus.
 
-    Pass it to `monitor`, or call it with a `QueryStatus`. Unknown metrics are left out.
+    Pass it to `monitor`, or call it with a `QueryStatus`. A metric whose value isn't known is left
+    out. Needs the extra `monitor`.
+
+    With `port=None`, it starts no server, and only registers the metrics.
     """
 
     def __init__(
@@ -153,13 +156,13 @@ class PrometheusEndpoint:
 
     @property
     def url(self) -> str:
-        """The URL of the metrics; an empty text without a server."""
+        """The address, such as `http://127.0.0.1:9464/metrics`; an empty text without a server."""
         if self._server is None:
             return ""
         return url_of(*self._server.server_address[:2])
 
     def close(self) -> None:
-        """Stop the server, and leave the registry."""
+        """Stop the server, if there is one, and take the metrics out of the registry."""
         self._registry.unregister(self._collector)
         if self._server is not None:
             self._server.shutdown()

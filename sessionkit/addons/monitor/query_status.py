@@ -275,12 +275,18 @@ def status(query: StreamingQuery, so_far: QueryStatus = NOTHING_YET) -> QuerySta
     Return the status of a query from the progress reports that Spark keeps.
 
     Spark keeps the last 100 reports of a run, or `spark.sql.streaming.numRecentProgressUpdates`.
-    Totals cover these reports; to cover more, pass the status of an earlier call.
+    Totals cover these reports. To cover more, pass the status of an earlier call; a report that it
+    has is not counted again.
 
     Args:
         query: A query over the frame that `sessionize` or `apply_with_state` returned, running or
             stopped.
         so_far: The status of an earlier call; by default an empty status.
+
+    Returns:
+        A `QueryStatus`. `counts` has the counts of the last micro-batch, `totals` the sums over all
+        that it covers. `watermark`, `open_sessions`, `rows_in_per_second`, `is_active` and
+        `failure` say how the query stands.
 
     Raises:
         SessionkitError: sessionkit didn't build the query, or `so_far` is of another query.
@@ -339,16 +345,19 @@ A function that `monitor` calls on the driver with the status of a query.
 @explains
 def monitor(spark: SparkSession, *receivers: Receiver) -> StreamingQueryListener:
     """
-    Call receivers with the status of each query over a spec, at each report of Spark.
+    Call functions of yours with the status of each query, at each report of Spark.
+
+    That is each query over a frame of `sessionize` or `apply_with_state`.
 
     Spark reports after each micro-batch, every few seconds while there is no data, and when the
     query ends. The listener covers all queries of the Spark session, running and future ones; their
     totals start with the first report. Spark calls it from a separate thread, so no query waits for
-    a receiver. Errors of receivers are logged.
+    a function. If a function raises, the error is logged, and the query goes on.
 
     Args:
         spark: The session of the queries.
-        receivers: Functions that take a `QueryStatus`, such as a `PrometheusEndpoint`.
+        receivers: Functions that take a `QueryStatus`, or a `PrometheusEndpoint`; `status` says
+            what a `QueryStatus` has.
 
     Returns:
         The listener; `spark.streams.removeListener(listener)` ends it.

@@ -186,6 +186,8 @@ def watch(
     """
     Show the status of a query in the terminal, until it ends or Ctrl-C is pressed.
 
+    Ctrl-C ends the view, not the query.
+
     Args:
         query: A query over the frame that `sessionize` or `apply_with_state` returned.
         every: The interval between two updates, in processing time.

@@ -63,19 +63,20 @@ class Postgres:
     Attributes:
         dsn: The connection, as `postgresql://user@host/database` or `host=... dbname=...`; or a
             function that returns it, called on the driver and on the executors when they connect.
-            No message and no plan shows it.
+            No message, no `repr` and no plan of Spark shows it.
         table: The name of the table, with or without its schema: `visits`, `web.visits`. Case
             counts. Put a part that has a dot in double quotes: `web."visits.v2"`.
         key: The columns by which a row replaces an earlier one: by default `session_id` for
-            sessions, and none for other rows, which are added. If a session has several
+            sessions. Rows of other kinds have none, and are appended. If a session has several
             revisions, the table keeps the highest; it drops the sessions that another row
             `supersedes`. A second session with the same `session_id` is refused.
         retry_for: How long a running query tries to reconnect after it lost the server, in
             processing time; zero gives up at once. The start of a query never retries.
 
     Raises:
-        SpecError: The table's name is invalid, too long, or reserved by sessionkit; `dsn` can be
-            misread; or `retry_for` isn't a duration.
+        SpecError: The table's name is invalid, longer than PostgreSQL allows, or reserved by
+            sessionkit; in `dsn`, an `@` or `/` of the password isn't written as `%40` or `%2F`;
+            `table` is an address; or `retry_for` isn't a duration.
     """
 
     dsn: str | Callable[[], str] = attrs.field(repr=False)
@@ -128,7 +129,11 @@ class Postgres:
         return (self.dsn, ("public", *self.names)[-2:])
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
-        """Check that psycopg is installed and that the rows fit, and return their writer."""
+        """
+        Check that psycopg is installed and that the rows fit, and return their writer.
+
+        `start_query` calls it.
+        """
         del spark
         upsert = Upsert.of(self, rows)
         check_extra("postgres", "psycopg", "the sink Postgres")
@@ -138,7 +143,11 @@ class Postgres:
         return writer.PostgresWriter(self, upsert, rows.name)
 
     def exchange(self, span: Span, *, dry_run: bool) -> Difference:
-        """Replace the sessions of a span in the table, also while its query runs."""
+        """
+        Replace the sessions of a span in the table, also while its query runs.
+
+        `repair` calls it.
+        """
         check_extra("postgres", "psycopg", "the sink Postgres")
         from sessionkit.addons.postgres import exchange  # noqa: PLC0415 (an extra)
 

@@ -56,7 +56,8 @@ def report(
         out: The file to write the page to, if any.
         title: The title of the page.
         table: The table of the PostgreSQL database with the rows.
-        columns: The columns with each figure. Columns that you don't name are found by usual names.
+        columns: The column of each figure. A column that you don't name is found by its usual name;
+            see `Columns`.
         time_zone: The zone whose days and hours the page has, such as "Europe/Berlin".
 
     Returns:
@@ -64,8 +65,8 @@ def report(
 
     Raises:
         SchemaError: The rows lack a column, or have no session.
-        SpecError: The arguments are swapped, there is no such time zone, or the address is invalid;
-            no message shows it.
+        SpecError: `out` is the address of a database, as if swapped with `rows`; there is no such
+            time zone; or the address is invalid. No message shows the address.
         UnsupportedError: A library is missing, or a DataFrame comes from Spark 3.5.
     """
     check_no_secret("out", out, "pass the address as `rows`, and as `out` where to write the page")

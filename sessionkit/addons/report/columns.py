@@ -60,7 +60,10 @@ def _currency(_: Any, __: "attrs.Attribute[Any]", value: str | None) -> None:
 @attrs.frozen(kw_only=True)
 class Columns:
     """
-    The columns of result rows for the figures of a report; None leaves a figure out.
+    Say which columns of result rows have the figures of a report.
+
+    A column that you don't name is found by its usual name, if it's of the right kind, such as
+    `revenue` for `value`, or `landing` for `entry`. A figure without a column is left out.
 
     Attributes:
         keys: The columns that identify a user: by default all before `session_id`. Users are
@@ -68,8 +71,8 @@ class Columns:
         events: The number of events in a session.
         views: The number of views of each page, as `agg.count_by` counts them: a map.
         value: What a session is worth, such as its revenue: a number.
-        currency: The code of the currency that `value` is in, such as "EUR". The page writes
-            amounts as readers in their country do.
+        currency: The code of the currency that `value` is in, such as "EUR". The page then shows
+            amounts in the format of the reader's country.
         path: The pages that a user saw, in order: a list of text.
         path_at_most: How many pages `path` keeps: the `at_most` of `agg.path`. If a path
             is cut there, its exit page isn't known.
@@ -82,13 +85,17 @@ class Columns:
             `funnel`.
         number: The number of the session among its user's, from 1. By default, a user's first
             session in the rows counts as a new user's.
-        dimensions: Texts by which to compare and filter sessions, such as a channel: at most 6.
-            The page shows them.
+        dimensions: Texts by which to compare and filter sessions, such as a channel: at most 6. The
+            page shows them.
         goals: Other goals that a session may reach, such as a subscription: a bool for each. The
             page shows how many sessions reach them, over time too.
         funnel: The number of steps that a session reached, as `agg.funnel` counts them; or a bool
             for each step, true if a session reached it.
         steps: The names of the steps that `funnel` counts, in order.
+
+    Raises:
+        SpecError: There are more than 6 dimensions, `currency` isn't three capital letters, or
+            `steps` comes with several columns of `funnel`.
     """
 
     keys: tuple[str, ...] = attrs.field(default=(), converter=names_of, validator=names)
@@ -120,7 +127,10 @@ class Columns:
 
     def found_in(self, kinds: Mapping[str, Kind]) -> "Columns":
         """
-        Return the columns, with those that have usual names added.
+        Return the columns of a report on rows with such columns, those with usual names included.
+
+        `report` calls it. `kinds` has the kind of each column by its name, such as `{"revenue":
+        "number"}`.
 
         Raises:
             SchemaError: The rows have no sessions, or a named column is missing or of another kind.

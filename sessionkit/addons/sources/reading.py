@@ -40,8 +40,9 @@ def read_stream(
     Read a source as a stream with the columns that a spec reads.
 
     A payload that can't be read becomes a quarantined row with the reason, its bytes and its
-    origin, never a row of nulls. Keep the column `_unreadable`, which has the reason, until
-    `sessionize`; `withColumn` and a left join keep it.
+    origin, never a row of nulls. The frame has the reason in the column `_unreadable`. Keep this
+    column until `sessionize`, as `withColumn` and a left join do: without it, such a payload is a
+    row of nulls.
 
     Example:
         import attrs
@@ -79,7 +80,9 @@ def read_batch(
     spark: SparkSession, source: Source, spec: AnySpec, *, with_position: bool = True
 ) -> DataFrame:
     """
-    Read all that a source has now as a batch; see `read_stream`.
+    Read all that a source has now, as a batch with the columns that a spec reads.
+
+    Unreadable payloads are handled as by `read_stream`.
 
     Args:
         spark: The Spark session.

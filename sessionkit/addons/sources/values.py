@@ -47,17 +47,19 @@ def ddl(fields: Iterable[pa.Field]) -> str:
 @attrs.frozen
 class Json:
     """
-    A JSON object, whose fields are the columns of the spec; other fields are ignored.
+    Read a payload as a JSON object, whose fields are the columns of the spec.
 
-    Times are ISO 8601, or whole seconds since 1970. A time without a zone is in the time zone of
-    the Spark session.
+    Other fields are ignored, and a missing field is null.
+
+    Times are ISO 8601, or whole seconds since 1970; a number of milliseconds is thus read as a time
+    far ahead, and quarantined. A time without a zone is in the time zone of the Spark session.
 
     Attributes:
         options: Further options of Spark's `from_json`, such as `timestampFormat`.
         max_bytes: The most bytes of a payload. A longer payload never leaves the JVM.
 
     Raises:
-        SpecError: A limit isn't positive.
+        SpecError: `max_bytes` isn't a whole number from 1, or an option isn't text.
     """
 
     options: Mapping[str, str] = attrs.field(factory=dict, validator=spark_options, hash=False)
@@ -68,7 +70,9 @@ class Json:
 @attrs.frozen
 class Avro:
     """
-    An Avro record. Needs the extra `avro`.
+    Read a payload as an Avro record, whose fields are the columns of the spec.
+
+    Needs the extra `avro`.
 
     Attributes:
         schema: The schema with which the records were written, as JSON.
@@ -80,7 +84,8 @@ class Avro:
         max_items: The most items of a payload: items of arrays and maps, and records in unions.
 
     Raises:
-        SpecError: The schema isn't JSON, or not of a record, or a limit is out of range.
+        SpecError: The schema isn't JSON, or isn't one of a record; `max_depth` is more than 1,000;
+            or a limit isn't a whole number from 1.
     """
 
     schema: str = attrs.field(repr=False)
@@ -130,7 +135,9 @@ def _is_folder(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> None
 @attrs.frozen
 class KafkaTopics:
     """
-    The messages of Kafka topics, without the messages of aborted transactions.
+    Read the messages of Kafka topics, without the messages of aborted transactions.
+
+    Pass it to `read_stream` or `read_batch`.
 
     Example:
         from sessionkit.addons.sources import Json, KafkaTopics
@@ -141,8 +148,9 @@ class KafkaTopics:
         servers: The brokers, as `host:port,host:port`.
         topics: The name of a topic, or several names.
         payload: The format of message values: `Json()` or `Avro(schema)`.
-        starting: The start of a batch, or of a query with a new checkpoint: `"earliest"`,
-            `"latest"` (for a stream), or offsets as JSON, such as `Seed.starting_offsets` returns.
+        starting: The start of a batch, or of a query with a new checkpoint: `"earliest"`;
+            `"latest"`, for a stream only; or offsets as JSON, such as `Seed.starting_offsets`
+            returns.
         options: Further options by Spark's names, such as `kafka.security.protocol`. Under
             `{"kafka.isolation.level": "read_uncommitted"}`, Kafka's default, messages of aborted
             transactions count too.
@@ -150,9 +158,9 @@ class KafkaTopics:
             such as `{"tenant": "X-Tenant"}`. If a name comes several times, the last one counts; a
             missing header is null. These columns aren't read from the payload.
         origin_columns: The columns of a message's origin, for
-            `Inputs(passthrough=KafkaTopics.origin_columns)`: topic, partition, offset, Kafka's
-            timestamp (UTC), and `payload`, the bytes of a message that can't be an event. Rejected
-            rows have them.
+            `Inputs(passthrough=KafkaTopics.origin_columns)`: `kafka_topic`, `kafka_partition`,
+            `kafka_offset`, `kafka_timestamp` (UTC), and `payload`, the bytes of a message that
+            can't be an event. Rejected rows have them.
     """
 
     origin_columns: ClassVar[Mapping[str, type]] = {
@@ -178,7 +186,9 @@ class KafkaTopics:
 @attrs.frozen
 class JsonLines:
     """
-    A folder of files with a JSON object on each line. Empty lines are skipped.
+    Read a folder of files with a JSON object on each line. Empty lines are skipped.
+
+    Pass it to `read_stream` or `read_batch`.
 
     Example:
         from sessionkit.addons.sources import JsonLines
@@ -187,11 +197,11 @@ class JsonLines:
 
     Attributes:
         path: The folder, or a glob.
-        payload: The format of a line.
+        payload: The format of a line: a `Json`.
         options: Further options by Spark's names, such as `maxFilesPerTrigger`.
         origin_columns: The columns of a line's origin, for
-            `Inputs(passthrough=JsonLines.origin_columns)`: the path of the file, and `payload`, the
-            bytes of a line that can't be an event. Rejected rows have them.
+            `Inputs(passthrough=JsonLines.origin_columns)`: `file_path`, and `payload`, the bytes of
+            a line that can't be an event. Rejected rows have them.
     """
 
     origin_columns: ClassVar[Mapping[str, type]] = {"file_path": str, PAYLOAD: bytes}

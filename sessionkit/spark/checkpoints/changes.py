@@ -74,6 +74,7 @@ def state_changes(
 
     Raises:
         StateError: The state was written under other rules.
+        StateCorruptedError: The state or the checkpoint is damaged.
         UnsupportedError: This Spark has no state reader, or the checkpoint lacks the changes of a
             micro-batch.
         SessionkitError: There is no checkpoint, or it doesn't have one of the two micro-batches; no

@@ -52,7 +52,7 @@ def check_checkpoint(
     path: Location, spec: AnySpec, *, deep: bool = False, spark: SparkSession | None = None
 ) -> None:
     """
-    Check that a query with this spec can continue from a checkpoint.
+    Check that a query with this spec can continue from a checkpoint: return None, or raise.
 
     Spark's logs must be complete and agree too. A checkpoint without a finished micro-batch, or
     without stored state, fits every spec; a path without a checkpoint is refused. Needs Spark 4.0
@@ -66,12 +66,12 @@ def check_checkpoint(
         spark: The session to read with; by default the active one.
 
     Raises:
-        StateError: A rule has changed, or a class in a way that the stored state doesn't fit. The
-            message names each change.
+        StateError: A rule of the spec has changed, such as the gap, or a class has changed so that
+            the stored state doesn't fit. The message names each change.
         StateCorruptedError: The state is damaged; the message names the file, where Spark does.
         UserFunctionError: A function of `upgrade` failed; only with `deep`.
-        SessionkitError: There is no checkpoint; this Spark has no state reader, or no session is
-            active.
+        SessionkitError: There is no checkpoint, or no session of Spark is active.
+        UnsupportedError: This Spark has no state reader, as before 4.0.
     """
     path = path_of(path, "path")
     check_kind(spec)

@@ -31,6 +31,8 @@ def read_erasures(
     """
     Return the stream of keys that `erase_key`, or `python -m sessionkit erase`, asks to erase.
 
+    Its columns are the key columns.
+
     Pass it as `erase=` to `sessionize` or `apply_with_state` at every start of the query. The
     requests are files in the folder `erasures` of the checkpoint. Spark deletes each of them once a
     later micro-batch than the one that read it begins.
@@ -63,7 +65,8 @@ def erase_key(
     """
     Ask a running or stopped query to erase a key in its next micro-batch.
 
-    The query needs the stream from `read_erasures`.
+    The query must read the stream that `read_erasures` returns. `Counts.erasures` of that
+    micro-batch counts the key, and a rejected row of kind `erased` names it.
 
     Args:
         checkpoint: The checkpoint location of the query.

@@ -56,6 +56,8 @@ def migrate(
     """
     Write the state of a stopped query as a seed for a query under other rules.
 
+    A *seed* is a folder with the state that another query begins with. Stop the old query first.
+
     The gap, the delay, the order, the layout, the bucket count and, where no value is lost, the
     types of the keys may differ; the state class may not. An open session keeps its end: old events
     keep the old gap. Keys that `erase_key` was called for aren't in the seed, even if the old query
@@ -68,13 +70,19 @@ def migrate(
         to: A folder for the seed, which must not have one yet.
         spark: The session to work with; by default the active one.
 
+    Returns:
+        The `Seed`. Pass it as `seed=` to `sessionize` or `apply_with_state` at every start of the
+        new query, and each source through `seed.unread(stream)`, which leaves out what the old
+        query has read. `seed.starting_offsets()` has the old query's offsets in Kafka.
+
     Raises:
         SpecError: `to` has signs of a pattern, such as `[`, so that no stream can read the seed.
         StateError: The checkpoint was written under other rules than the old spec's, or the
             new spec differs in something that can't be migrated; the message names each difference.
         StateValueError: A stored key doesn't fit its new type.
-        SessionkitError: There is no checkpoint, no finished micro-batch, or already a seed there;
-            this Spark has no state reader, or no session is active.
+        SessionkitError: There is no checkpoint or no finished micro-batch in it, the folder has a
+            seed already, or no session of Spark is active.
+        UnsupportedError: This Spark has no state reader, as before 4.0.
     """
     checkpoint = path_of(checkpoint, "checkpoint")
     to = path_of(to, "to")
@@ -131,11 +139,13 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
     """
     Write the state at the end of a batch over history as a seed for a stream.
 
+    A *seed* is a folder with the state that another query begins with.
+
     `sessionize(history, spec, until=until)` returns the sessions that are over by then, and a
     stream with this seed returns the others: together the rows of one batch over everything. The
-    same holds for `apply_with_state` under `order="event_time"`, and under `order="arrival"` if
-    functions return the same for any split of the events into calls. In the stream, an event from
-    before `until` is late.
+    same holds for `apply_with_state` under `order="event_time"`. Under `order="arrival"` it holds
+    if `process` makes the same rows and state of one call with all events as of several calls with
+    parts of them. In the stream, an event from before `until` is late.
 
     Args:
         history: The batch; its rows at `until` and after are left out.
@@ -143,12 +153,16 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
         until: The event time at which the stream goes on, with a time zone.
         to: A folder for the seed, which must not have one yet.
 
+    Returns:
+        The `Seed`. Pass it as `seed=` to `sessionize` or `apply_with_state` at every start of the
+        stream.
+
     Raises:
         SpecError: The spec has no event time, or says `carries_watermark=True`; `until` has no time
             zone; or `to` has signs of a pattern, as for `migrate`.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
-        SessionkitError: There is a seed already.
+        SessionkitError: The folder has a seed already.
     """
     to = path_of(to, "to")
     check_stream(to)

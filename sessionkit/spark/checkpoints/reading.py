@@ -235,14 +235,16 @@ def read_state(
         path: The checkpoint location of the query, which may be running.
         spec: The spec of the query.
         key: Return only the state of this key: the value of the key column, or a tuple of values if
-            there are several columns. Only its bucket is decoded.
+            there are several columns. Without state, the list is empty.
         batch: The number of the micro-batch after which to read; by default the last one.
         spark: The session to read with; by default the active one.
 
     Raises:
-        StateError: The state is damaged, or was written under other rules.
-        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; this
-            Spark has no state reader, no session is active, or the key doesn't fit the spec.
+        StateError: The state was written under other rules than the spec's.
+        StateCorruptedError: The state or the checkpoint is damaged.
+        UnsupportedError: This Spark has no state reader, as before 4.0.
+        SessionkitError: There is no checkpoint, or it doesn't have the micro-batch any more; no
+            session of Spark is active, or the key doesn't fit the spec.
     """
     check_kind(spec, argument="spec")
     path, session = path_of(path, "path"), active_session(spark)
@@ -265,13 +267,13 @@ def state_frame(
     spark: SparkSession | None = None,
 ) -> DataFrame:
     """
-    Return the state of a query as a DataFrame, decoded on the executors when an action runs.
+    Return what `read_state` returns, as a DataFrame, decoded on the executors when an action runs.
 
     The columns are the attributes of `OpenSession` for a `SessionSpec`, and of `StoredKey` for a
-    `StatefulSpec`: `key` and `state` are structs with the key columns and the fields of the state
-    class. With aggregates, the state is the row that the session would return now. A state without
-    fields has no column; for a key with only timers, it is null. `timers` maps the name of a timer
-    to its `clock` and instant `at`. A damaged state raises in the action.
+    `StatefulSpec`, in their order. `key` and `state` are structs with the key columns and the
+    fields of the state class. With aggregates, the state is the row that the session would return
+    now. A state without fields has no column; for a key with only timers, it is null. `timers` maps
+    the name of a timer to its `clock` and instant `at`. A damaged state raises in the action.
 
     Arguments and errors are as for `read_state`.
     """

@@ -302,19 +302,21 @@ def sessionize(
     erase: DataFrame | None = None,
 ) -> DataFrame:
     """
-    Return the sessions of a stream or a batch.
+    Return the sessions of a stream or a batch, as a DataFrame.
 
     A stream returns each session once the watermark reaches its end, in output mode `append`.
     sessionkit declares the watermark itself, so the frame must not have one. A batch returns all
     sessions, as if the watermark had passed the end of time.
 
     The columns are the key, `session_id`, `session_start`, `session_end` and `last_event_time`
-    (event time), and the fields of the result class. `session_end` is the last event plus the gap:
-    from then on, an event begins another session. The length of a session is `last_event_time`
-    less `session_start`. Before the result's fields come `closed_by` under `SessionRules`, and
-    `revision`, `is_final` and `supersedes` if a session may give several rows. Columns are
-    non-nullable, except for fields `... | None`, or if rejected rows come too. The query's progress
-    has the counts of every micro-batch; read them with `batch_counts`.
+    (event time), and the fields of the result class. `session_end` is the last event plus the gap.
+    An event after it begins another session; one at exactly this time still joins, unless
+    `gap_inclusive=False`. The length of a session is `last_event_time` less `session_start`.
+
+    Before the result's fields come `closed_by` under `SessionRules`, and `revision`, `is_final` and
+    `supersedes` if a session may give several rows; see `Results`. Columns are non-nullable, except
+    for fields `... | None`, or if rejected rows come too. The query's progress has the counts of
+    every micro-batch; read them with `batch_counts`.
 
     Example:
         from sessionkit.spark import sessionize
@@ -327,25 +329,29 @@ def sessionize(
         assert sorted(row.pages for row in found.collect()) == [1, 1, 3]
 
     Args:
-        events: The input. Its columns are matched by name to the key, the event time, the fields
-            of the event class and `passthrough`; other columns never reach Python.
+        events: The input. Its columns are matched by name to the key, the event time, the fields of
+            the event class and the columns in `Inputs(passthrough=...)`; other columns never reach
+            Python.
         spec: The definition of a session.
         with_rejected: Whether to return rejected rows too. Then the first column, `kind`, is
-            `session`, `late`, `duplicate`, `outside`, `quarantined`, `failed`, `failed_output` or
-            `erased`, and the last columns are `reason`, `event_time`, `event_id` (the event's
-            identity, the same in every run), `event` (its fields, in a struct) and the passthrough
-            columns. Under `with_events=True`, a row may also be of kind `event`: an event of a
-            closed session, with the columns of the session and `number`, its position in the
-            session, from 1. `Routes` gives each kind a sink of its own.
-        observation: For a batch: receives the counts once an action has run.
+            `session` for a session; for other rows `late`, `duplicate`, `outside`, `quarantined`,
+            `failed`, `failed_output` or `erased`, see `Counts`. The last columns are `reason`,
+            `traceback`, `event_time`, `event_id` (the event's identity, the same in every run),
+            `event` (its fields, in a struct) and the columns in `Inputs(passthrough=...)`. Under
+            `with_events=True`, a row may also be of kind `event`: an event of a closed session,
+            with the columns of the session and `number`, its position in the session, from 1.
+            `Routes` gives each kind a sink of its own.
+        observation: For a batch: an `Observation` of Spark that receives the counts once an action
+            has run; pass it to `reconcile`.
         seed: For a stream: its initial state, from `migrate` or `bootstrap`. Pass it at every start
             of the query; the first start needs a new checkpoint.
         until: For a batch: take the events before this event time, with a time zone, and return
             the sessions that are over by then.
-        clock: For a stream: another stream, with one timestamp column. Its times move the watermark
-            as events would, and do nothing else. Pass it at every start.
-        erase: For a stream: another stream, of keys to erase, with the key columns. The micro-batch
-            that reads a key first drops all that is stored for it. Pass it at every start.
+        clock: For a stream: another stream, with one timestamp column, whose times move the
+            watermark as events would, and do nothing else. Pass it at every start.
+        erase: For a stream: another stream, with the key columns, of keys to erase, such as
+            `read_erasures` returns. The micro-batch that reads a key first drops all that is stored
+            for it. Pass it at every start.
 
     Raises:
         SchemaError: The columns of the events, `clock` or `erase` don't fit the spec; or one of
@@ -379,7 +385,7 @@ def apply_with_state(
     erase: DataFrame | None = None,
 ) -> DataFrame:
     """
-    Run the functions of a `StatefulSpec` over a stream or a batch.
+    Run the functions of a `StatefulSpec` over a stream or a batch, and return their rows.
 
     On a stream, they run in every micro-batch, for the keys that have events and those with due
     timers, in output mode `append`. sessionkit declares the watermark itself, so the frame must
@@ -394,23 +400,24 @@ def apply_with_state(
     Example:
         from sessionkit.spark import apply_with_state
 
-        # views: a DataFrame with the columns user, ts (a timestamp) and page
+        # views: a DataFrame with the columns user, ts (a timestamp) and page, with 5 rows
         # readers: the spec in the example of StatefulSpec
         found = apply_with_state(views, readers)
         assert {row.user: row.pages for row in found.collect()} == {"ann": 4, "bob": 1}
 
     Args:
-        events: The input. Its columns are matched by name to the key, the event time, the fields
-            of the event class and `passthrough`; other columns never reach Python.
+        events: The input. Its columns are matched by name to the key, the event time, the fields of
+            the event class and the columns in `Inputs(passthrough=...)`; other columns never reach
+            Python.
         spec: The definition.
         with_rejected: Whether to return rejected rows too, with the columns that `sessionize`
             describes; the first one, `kind`, is `result` in place of `session`.
         observation: For a batch: as for `sessionize`.
-        seed: For a stream: as for `sessionize`, like `clock` and `erase`.
+        seed: For a stream: as for `sessionize`.
         until: For a batch: take the events before this event time, with a time zone, and return
             what the functions return by then.
-        clock: A stream whose times move the watermark.
-        erase: A stream of keys to erase.
+        clock: For a stream: as for `sessionize`.
+        erase: For a stream: as for `sessionize`.
 
     Raises:
         SchemaError: As for `sessionize`.

@@ -38,15 +38,17 @@ def _from_last(value: Callable[[int], bool] | int | None) -> Callable[[int], boo
 @attrs.frozen
 class Ledger:
     """
-    The micro-batches of one query that a place (a table, a folder or a store) has.
+    Say which micro-batches of a query a place already has: a table, a folder or a store.
 
     Attributes:
-        place: Its name in messages.
-        has_from: The number of the last micro-batch that it has, None if it has none; or a function
-            that returns whether it has a micro-batch with this number or a higher one.
-        rewind: Returns the hint on how to take it back to a micro-batch.
+        place: The place's name in messages.
+        has_from: The number of the last micro-batch that the place has, None if it has none. Or a
+            function: `has_from(number)` returns whether it has this micro-batch or a later one. The
+            attribute is always this function.
+        rewind: `rewind(number)` returns a hint: how to take the place back until this micro-batch
+            is its last.
         may_join: Whether an empty place can join a query that has finished micro-batches.
-        identity: Identifies the place, under any name; None if unknown.
+        identity: A value that is equal for one place under several names; None if unknown.
     """
 
     place: str
@@ -58,7 +60,15 @@ class Ledger:
 
 @attrs.frozen
 class Batch:
-    """A micro-batch. If it runs again, it has the same number, and the `run_id` of that run."""
+    """
+    A micro-batch, as `BatchWriter.write` gets it.
+
+    Attributes:
+        frame: Its rows, a DataFrame.
+        number: Its number, from 0; the same if it runs again.
+        query_id: The id of the query, the same after a restart.
+        run_id: The id of this run of the query, another one after a restart.
+    """
 
     frame: DataFrame
     number: int
@@ -68,43 +78,55 @@ class Batch:
 
 class BatchWriter(ABC):
     """
-    Base class of what writes the micro-batches of one run to one place.
+    Write the micro-batches of one run of a query to one place: the base class of your own writer.
 
-    Override `write`; and `ledger` and `is_written`, so that each micro-batch is written once.
+    Override `write`. Override `ledger` or `is_written` too, so that each micro-batch is written
+    once; by default, nothing is known of the place, and a micro-batch that runs again is written
+    again.
 
     Attributes:
-        runs_all: Whether `write` is one action over all rows. If not, they are computed before.
+        runs_all: Whether `write` is one action of Spark over all rows. If False, the default, the
+            rows are persisted before `write`, so that several actions, or none, see the same rows.
     """
 
     runs_all: ClassVar[bool] = False
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
-        """Check that the place can take rows; return its ledger of a query, None if unknown."""
+        """
+        Check that the place can take rows, and return the `Ledger` of a query.
+
+        None if unknown, as by default.
+        """
         del rows, query_id
         return None
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
-        """Check, when the query of a checkpoint starts, that it may write here."""
+        """Check, when the query of a checkpoint starts, that it may write here; by default yes."""
         del spark, checkpoint
 
     def is_written(self, batch: Batch) -> bool:
-        """Return whether the place has a micro-batch, which then isn't written again."""
+        """
+        Return whether the place has a micro-batch, which then isn't written again.
+
+        By default False.
+        """
         del batch
         return False
 
     @abstractmethod
     def write(self, batch: Batch) -> None:
-        """Write the micro-batch."""
+        """Write the micro-batch. What it raises stops the query."""
 
 
 @attrs.frozen
 class RowsToWrite:
     """
-    The rows that a sink takes.
+    Describe the rows that a sink will take, before a query starts.
 
     Attributes:
         schema: Their columns.
-        of_results: Whether they are result rows.
+        of_results: Whether they are result rows, of sessions or of a `StatefulSpec`, rather than
+            rejected rows.
         name: Their name within the query, the same in every run: the kind, or `all` for all rows.
         mode: The output mode.
     """
@@ -117,7 +139,11 @@ class RowsToWrite:
 
 @runtime_checkable
 class TableSink(Protocol):
-    """A sink that writes whole micro-batches: `start_query` and `Routes` take any such value."""
+    """
+    The protocol of a sink that writes whole micro-batches.
+
+    `start_query` and `Routes` take any object with these three members; it needs no base class.
+    """
 
     @property
     def label(self) -> str:
@@ -130,7 +156,7 @@ class TableSink(Protocol):
         ...
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:
-        """Check, before a query starts, that the sink can take rows; return their writer."""
+        """Check, before a query starts, that the sink can take rows; return their `BatchWriter`."""
         ...
 
 

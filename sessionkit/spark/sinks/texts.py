@@ -80,6 +80,17 @@ def _ids_of(schema: T.StructType) -> list[str]:
     return [name for name in ("session_id", "event_id") if name in schema.names]
 
 
+def check_messages(schema: T.StructType, sink: Kafka) -> None:
+    """Refuse rows that can't become messages, as Spark would do in words of its own."""
+    if not _ids_of(schema) and "value" not in schema.names:
+        found = "Kafka needs a column `value`, or `session_id` or `event_id`; the columns are "
+        hint = 'select it, such as F.to_json(F.struct("*")).alias("value")'
+        raise SpecError(found + ", ".join(schema.names), hint)
+    if sink.topic is None and "topic" not in schema.names:
+        found = "Kafka has no `topic`, and the frame has no column `topic`"
+        raise SpecError(found, 'write Kafka(servers, "visits")')
+
+
 def check_texts(schema: T.StructType, sink: Files | Kafka) -> None:
     """Refuse columns whose values a reader of a sink's text would not get back."""
     if isinstance(sink, Kafka):

@@ -41,11 +41,17 @@ def _is_function(_: Any, attribute: "attrs.Attribute[Any]", value: object) -> No
         raise SpecError(found, "write it with `def`, and pass its name")
 
 
+def _is_writer(_: Any, __: "attrs.Attribute[Any]", value: object) -> None:
+    if not callable(value) and not callable(getattr(value, "process", None)):
+        found = f"`writer` must be a function or an object with `process`, found {value!r}"
+        raise SpecError(found, "write `def write(row): ...`, and pass its name")
+
+
 @explained()
 @attrs.frozen
 class Files:
     """
-    A folder to which every micro-batch adds files, each row exactly once.
+    Write to a folder: every micro-batch adds files, each row exactly once.
 
     Example:
         from pyspark.sql import functions as F
@@ -78,8 +84,9 @@ class Files:
         """
         Return the rows of all finished micro-batches, each exactly once.
 
-        They're the rows that a reader of the folder finds, but for files that a run which was
-        killed, or which a later one has replaced, has left there.
+        Another reader of the folder may find some rows twice, or rows of a micro-batch that isn't
+        finished: those in files that a killed or replaced run has left. This method leaves such
+        files out.
 
         Args:
             spark: The session to read with.
@@ -94,11 +101,12 @@ class Files:
 @attrs.frozen
 class Kafka:
     """
-    A Kafka topic. A micro-batch that runs again writes its rows again.
+    Write to a Kafka topic. A micro-batch that runs again sends its rows again.
 
-    Rows that have a `session_id` or an `event_id` become JSON, with that id as the key, by which a
-    consumer can drop repeats. A frame with a column `value` is sent as it is; it may have `key`,
-    `topic`, `partition` and `headers`.
+    If the frame has a column `session_id` or `event_id`, each row is sent as a JSON object of all
+    columns. The key of the message is that id, by which a consumer can drop repeats. Any other
+    frame needs a column `value`, which is sent as it is, and may have `key`, `topic`, `partition`
+    and `headers`. `start_query` raises a `SpecError` if `value`, or the topic, is missing.
 
     Attributes:
         servers: The brokers, as `host:port,host:port`.
@@ -117,9 +125,10 @@ class Kafka:
 @attrs.frozen
 class AtLeastOnce:
     """
-    A function on the driver, called with the DataFrame and the id of each micro-batch.
+    Call a function on the driver with the DataFrame and the number of each micro-batch.
 
-    A batch that runs again has the same id.
+    A micro-batch that runs again after a failure has the same number, and the function gets its
+    rows again.
 
     Attributes:
         function: Called as `function(frame, batch_id)`.
@@ -132,21 +141,26 @@ class AtLeastOnce:
 @attrs.frozen
 class AtLeastOncePerRow:
     """
-    A function on the executors, called with each row. A batch that runs again calls it again.
+    Call a function on the executors with each row.
+
+    A micro-batch that runs again after a failure calls it again.
 
     Attributes:
         writer: Called as `writer(row)`; or an object with a method `process(row)`, and optionally
             `open(partition_id, epoch_id)` and `close(error)`.
+
+    Raises:
+        SpecError: `writer` is neither a function nor such an object.
     """
 
-    writer: Any
+    writer: Any = attrs.field(validator=_is_writer)
 
 
 @explained()
 @attrs.frozen
 class Console:
     """
-    The standard output of the driver, for inspection.
+    Print the rows of each micro-batch on the driver, for inspection. Needs no checkpoint.
 
     Attributes:
         rows: How many rows of a micro-batch are shown.
@@ -161,7 +175,9 @@ class Console:
 @attrs.frozen
 class MemoryTable:
     """
-    A table in the driver's memory, for tests and notebooks.
+    Keep the rows in a table in the driver's memory, for tests and notebooks.
+
+    `spark.table(name)` reads it. Needs no checkpoint.
 
     Attributes:
         table: The name of the table, and of the query.
@@ -174,12 +190,13 @@ class MemoryTable:
 @attrs.frozen
 class ExactlyOnce:
     """
-    Your own function that writes each micro-batch once.
+    Call your own function so that each micro-batch is written once.
 
-    In one transaction, `write` stores the rows, and the number of the micro-batch under the id of
-    the query. `last_batch` reads that number: after a crash at any point, a stored micro-batch
-    isn't written again. If id and number are a primary key, only one of two runs at once writes.
-    The rows are persisted, so `write` may run several actions.
+    In one transaction, `write` must store the rows, and the number of the micro-batch under the id
+    of the query. `last_batch` reads that number. After a crash at any point, `write` isn't called
+    for a micro-batch that is stored. Make id and number a primary key: if two runs of a query go on
+    at the same time, only one of them can then write. The rows are persisted, so `write` may run
+    several actions.
 
     Attributes:
         write: Called on the driver as `write(frame, query_id, batch_id)`.
@@ -199,12 +216,13 @@ RouteSink: TypeAlias = TableSink | Files | Kafka | ExactlyOnce | AtLeastOnce
 @attrs.frozen(kw_only=True)
 class Routes:
     """
-    A sink for each kind of row, from one run of the stateful operator.
+    Write each kind of row to a sink of its own.
 
-    The frame comes from `sessionize` or `apply_with_state`, with rejected rows. Every row has a
-    sink: `rejected` takes all kinds that no other argument names. A result row has the columns of a
-    result and the columns that you add to the frame; any other row has all columns. No two sinks
-    share a table, a folder or a topic.
+    The frame comes from `sessionize` or `apply_with_state`, with `with_rejected=True`; its column
+    `kind` says where a row goes. Every row has a sink: `rejected` takes all kinds that no other
+    argument names. A result row has the columns of a result and the columns that you add to the
+    frame; any other row has all columns. No two sinks may share a table, a folder or a topic:
+    `start_query` raises a `SpecError`. All rows come from one run of the functions.
 
     Example:
         from sessionkit.spark import Files, Routes, sessionize, start_query
@@ -222,10 +240,10 @@ class Routes:
         )
 
     Attributes:
-        session: Takes the sessions of a `SessionSpec`.
-        result: Takes the result rows of a `StatefulSpec`.
-        rejected: Takes every other row. None leaves out the rows of kinds without a sink; they are
-            still counted.
+        session: Takes the sessions of a `SessionSpec`, for which it's required.
+        result: Takes the result rows of a `StatefulSpec`, for which it's required.
+        rejected: Required. Takes every other row. None leaves out the rows of kinds without a sink;
+            they are still counted.
         event: Takes the events of closed sessions, of a spec with `with_events=True`, in place of
             `rejected`.
         late: Takes the events that were late, in place of `rejected`.

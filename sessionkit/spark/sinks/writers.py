@@ -45,7 +45,7 @@ from sessionkit.spark.sinks.marks import (
     numbers_from,
     plan_of_batch,
 )
-from sessionkit.spark.sinks.texts import check_texts, rows_for, written_as
+from sessionkit.spark.sinks.texts import check_messages, check_texts, rows_for, written_as
 from sessionkit.spark.sinks.values import (
     AtLeastOnce,
     AtLeastOncePerRow,
@@ -334,6 +334,8 @@ def _check_rows(frame: DataFrame, schema: T.StructType, sink: object) -> None:
     """Check what only the first micro-batch, or a reader of the rows, would find otherwise."""
     if isinstance(sink, Files):
         _check_columns(frame, schema, sink)
+    if isinstance(sink, Kafka):
+        check_messages(schema, sink)
     if isinstance(sink, Files | Kafka):
         check_texts(schema, sink)
 

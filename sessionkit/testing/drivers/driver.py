@@ -203,7 +203,7 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
             time_or_event: When it happened, with a time zone; None for a null. Ignored if the spec
                 has no event time.
             event: The event.
-            passthrough: The values of the passthrough columns.
+            passthrough: The values of the columns in `Inputs(passthrough=...)`.
 
         Raises:
             DriverError: The key has the wrong number of values, the event another class, or a

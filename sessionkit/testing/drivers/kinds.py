@@ -25,11 +25,13 @@ class SessionDriver(
     Driver[SessionSpec[E, S, R], E, SessionRow[R], R, OpenSession[S]], Generic[E, S, R]
 ):
     """
-    Runs a `SessionSpec` as a streaming query does, micro-batch by micro-batch, in microseconds.
+    Run a `SessionSpec` as a streaming query does, micro-batch by micro-batch, without Spark.
 
-    It calls the same worker as Spark; only the group state and the source of the rows differ. `add`
-    adds events to the source, and `run_batch` runs one micro-batch over all waiting events. A batch
-    sees the watermark of its start; its events move the watermark of the next batch. Nothing
+    It calls the same code as Spark; only the stored state and the source of the rows differ. `add`
+    adds events to the source, and `run_batch` runs one micro-batch over all waiting events. A
+    micro-batch sees the watermark of its start; its events move the watermark of the next one. Then
+    `take_results` returns what `finish` returned, `take_rows` whole result rows (`SessionRow`),
+    `take_rejections` rejected events (`Rejection`), and `open_sessions` what is still open. Nothing
     happens in the background, and no clock goes back.
 
     Not simulated, because it can't change a result: triggers, partitions and the order of rows,
@@ -50,15 +52,15 @@ class SessionDriver(
         assert driver.take_results() == [Visit(pages=2)]
 
     Args:
-        spec: The definition of a session.
+        spec: The definition of the sessions.
         state: The sessions that are open before the first batch, as `open_sessions` of a driver or
             `read_state` of a checkpoint returns them. There is no watermark yet.
         processing_time: The processing time of the first batch, with a time zone.
 
     Raises:
-        DriverError: The processing time has no time zone, or the spec stores more of a session than
-            its state.
-        StateValueError: A key or a state has a value of another type.
+        DriverError: The processing time has no time zone; or `state` is given, and the spec stores
+            more of a session than its state.
+        StateValueError: A key or a state in `state` has a value of another type.
     """
 
     _spec_class: ClassVar = SessionSpec
@@ -68,7 +70,7 @@ class SessionDriver(
         """
         Return the events of the sessions that have closed since the last call, by session.
 
-        Only under `with_events=True`; `sessionize` returns them as rows of kind `event`.
+        Only under `Results(with_events=True)`; `sessionize` returns them as rows of kind `event`.
         """
         events, self._events = self._events, []
         return Listed(sorted(events, key=attrgetter("key", "session_start", "number")))
@@ -77,7 +79,7 @@ class SessionDriver(
         """
         Return the open sessions, sorted by key and start.
 
-        Under `order="event_time"`, the buffered events are folded in for this view.
+        Under `order="event_time"`, they include the events that still wait for the watermark.
         """
         watch.check_returned(self._unreturned)
         return Listed(open_sessions_in(self.spec, self._left))
@@ -90,9 +92,11 @@ class StatefulDriver(
     Driver[StatefulSpec[E, S, R], E, KeyRow[R], R, StoredKey[S]], Generic[E, S, R]
 ):
     """
-    Runs a `StatefulSpec` as a streaming query does, micro-batch by micro-batch.
+    Run a `StatefulSpec` as a streaming query does, micro-batch by micro-batch, without Spark.
 
-    It works like a `SessionDriver`. The processing time moves by hand only.
+    `add`, `run_batch` and the clocks work as in a `SessionDriver`. The processing time moves only
+    when you call `advance_processing_time`. Then `take_results` returns what the functions
+    returned, `take_rows` the same with keys (`KeyRow`), and `stored_keys` what is stored.
 
     Not simulated: triggers, partitions and the order of rows, sinks, several watermarks in one
     query, and the check of the input's columns.
@@ -126,5 +130,5 @@ class StatefulDriver(
     _other_driver: ClassVar = "SessionDriver"
 
     def stored_keys(self) -> list[StoredKey[S]]:
-        """Return the keys that have a state or a timer, sorted."""
+        """Return the keys that have a state or a timer, sorted by key."""
         return Listed(stored_keys_in(self.spec, self._left))

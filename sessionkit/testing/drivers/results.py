@@ -50,20 +50,24 @@ AnyRow = TypeVar("AnyRow")
 @attrs.frozen(repr=False)
 class SessionRow(Generic[R_co]):
     """
-    One result row of a session: a closed one, or with `emit` an open one too.
+    One result row of a session: `take_rows()` of a `SessionDriver` returns them.
+
+    Under `Results(emit=...)`, open sessions give rows too.
 
     Attributes:
         key: The key: a named tuple with the columns of `SessionSpec.keys`.
         session_id: The session's id.
         session_start: The time of its first event, in UTC.
-        session_end: The time of its last event plus the gap, exclusive.
+        session_end: The time of its last event plus the gap.
         last_event_time: The time of its last event.
         result: The row that `finish` returned.
         closed_by: The name of the rule that ended it: `"gap"`, or a rule of `SessionRules`; None
-            while it's open.
-        revision: The number of the row among the rows of the session.
+            while it's open. (`Session.closed_by`, in `finish`, then has the rule that would end
+            it.)
+        revision: The number of this row among the rows of the session, from 1.
         is_final: Whether the session was over.
-        supersedes: The ids of the rows that it replaces.
+        supersedes: The ids of other sessions whose rows this one replaces, because they were merged
+            into it, or because it began under another id.
         memory: The columns of `SessionSpec(memory=...)`, by name.
     """
 
@@ -90,7 +94,7 @@ class SessionRow(Generic[R_co]):
 @attrs.frozen
 class KeyRow(Generic[R_co]):
     """
-    One result row of a key.
+    One result row of a key: `take_rows()` of a `StatefulDriver` returns them.
 
     Attributes:
         key: The key: a named tuple with the columns of `StatefulSpec.keys`.
@@ -109,18 +113,21 @@ class Rejection:
     """
     An event that was set aside, a session or timer whose function failed, or an erased key.
 
+    `take_rejections()` of a driver returns them.
+
     Attributes:
-        kind: `late`, `duplicate`, `outside`, `quarantined`, `failed`, `failed_output` or `erased`.
+        kind: `late`, `duplicate`, `outside`, `quarantined`, `failed`, `failed_output` or `erased`;
+            `Counts` says what each means.
         reason: The reason as text.
         traceback: The traceback of your function that failed; None if none failed.
         key: The key; a null in it is None.
         event_time: The event's time; None where it had none, and for `failed_output` and `erased`,
             which aren't events.
-        passthrough: The values of the passthrough columns.
+        passthrough: The values of the columns in `Inputs(passthrough=...)`.
         event: The values of the event's fields; empty where it isn't an event.
         event_id: The id of the event, the same in every run; None where it isn't an event.
         session_id: The id of the session, for a `failed_output` of a session; otherwise None.
-        session_start: The start of that session.
+        session_start: The start of that session; otherwise None, like the next two.
         session_end: The end of that session.
         last_event_time: The time of that session's last event.
     """
@@ -142,7 +149,9 @@ class Rejection:
 @attrs.frozen
 class SessionEvent:
     """
-    An event of a closed session, of a spec with `with_events=True`.
+    An event of a closed session, of a spec with `Results(with_events=True)`.
+
+    `take_events()` of a `SessionDriver` returns them.
 
     Attributes:
         key: The key.
@@ -154,7 +163,7 @@ class SessionEvent:
         event_time: The event's time.
         event: The values of the event's fields.
         event_id: The id of the event, the same in every run.
-        passthrough: The values of the passthrough columns.
+        passthrough: The values of the columns in `Inputs(passthrough=...)`.
     """
 
     key: Any

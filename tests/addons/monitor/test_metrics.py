@@ -16,7 +16,7 @@ ROOT: Final = Path(__file__).parents[3]
 PACKAGE: Final = files("sessionkit.addons.monitor")
 PAGES: Final = "".join(
     (ROOT / "docs" / page).read_text(encoding="utf-8")
-    for page in ("reference/metrics.md", "how-to/watch-a-query.md")
+    for page in ("reference/metrics.md", "how-to/troubleshoot.md")
 )
 RULES: Final = (PACKAGE / "alerts.yml").read_text(encoding="utf-8")
 DASHBOARD: Final = (PACKAGE / "dashboard.json").read_text(encoding="utf-8")

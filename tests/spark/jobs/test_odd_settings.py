@@ -98,7 +98,7 @@ def test_settings_that_only_a_start_of_spark_can_set(spark: SparkSession, tmp_pa
 def test_without_batches_that_have_no_data_the_last_sessions_stay_open(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The next run with data gives them: docs/how-to/empty-output.md says so."""
+    """The next run with data gives them: docs/how-to/troubleshoot.md says so."""
 
     def run(*rows: str) -> int:
         values = ", ".join(rows)

@@ -7,9 +7,10 @@ import attrs
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from sessionkit.spark import Files, Kafka, Routes, start_query
-from sessionkit.spark.sinks.texts import check_texts, rows_for
+from sessionkit.spark.sinks.texts import check_messages, check_texts, rows_for
 from tests.support.borders import (
     KINDS,
     OUT,
@@ -159,3 +160,21 @@ def test_a_text_that_readers_take_for_null_ends_the_query(
 
     found = reader.format(format_).load(str(again / "out")).orderBy("n").collect()
     assert [(1, "a"), (2, None)] == [(row.n, row.text) for row in found]
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "facts"),
+    [
+        (["user", "pages"], "t", ["needs a column `value`", "the columns are user, pages"]),
+        (["value"], None, ["has no `topic`", "no column `topic`"]),
+        (["session_id", "user"], None, ["has no `topic`", 'Kafka(servers, "visits")']),
+    ],
+)
+def test_rows_that_cannot_be_messages_are_refused(
+    columns: list[str], topic: str | None, facts: list[str]
+) -> None:
+    """Before the query starts, where Spark names an attribute of its own."""
+    schema = StructType([StructField(name, StringType()) for name in columns])
+    assert says(refusal(check_messages, schema, Kafka("h:1", topic)), *facts)
+    check_messages(schema.add("value", "string"), Kafka("h:1", "t"))
+    check_messages(schema.add("topic", "string"), Kafka("h:1"))
