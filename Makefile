@@ -40,7 +40,7 @@ help:
 	@echo "make docs           build the site of the documentation in site/, and refuse broken links"
 	@echo "make app            run a sample app to its report: APP=shop, web, trips, logins or devices"
 	@echo "make demo           find sessions in real flights on a Spark stream"
-	@echo "make bench          measure every way to the same rows; writes docs/benchmarks.md"
+	@echo "make bench          measure every way to the same rows, for figures of README and docs"
 	@echo "make release-check  build a release, read it, install it, and follow README and tutorial"
 	@echo "make clean          remove what set-up and the tools have made"
 
@@ -149,9 +149,9 @@ demo: setup
 	@$(RUN) -m examples.trips.demo
 
 bench: setup
-	@$(RUN) -m benchmarks
-	@$(RUN) -m benchmarks report
+	@$(RUN) -m benchmarks $(ARGS)
 	@$(RUN) -m scripts.fill_pages
+	@$(RUN) -m scripts.draw_pictures
 
 release-check: setup
 	@$(RUN) scripts/release_check.py $(if $(TAG),--tag "$(TAG)")

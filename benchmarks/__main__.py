@@ -1,38 +1,39 @@
 """
-The program: `python -m benchmarks` measures, `python -m benchmarks report` writes the page.
+The program: `python -m benchmarks` measures, and writes `benchmarks/results.json`.
 
-`python -m benchmarks setup` makes the environments of all entrants; a run makes those it needs.
+    python -m benchmarks                     all workloads but those of growth
+    python -m benchmarks growth              how the cost grows with events and open sessions
+    python -m benchmarks --only batch dense  some of them
+    python -m benchmarks --resume            what a run that was stopped has left
+    python -m benchmarks --scale 0.04        all in small, to try it; writes nothing
+
+`python -m scripts.fill_pages` and `python -m scripts.draw_pictures` take the figures to the pages.
 """
 
 import argparse
 import os
 import platform
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+import time
+from collections.abc import Iterable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks import environments
 from benchmarks.child import LOCAL
-from benchmarks.earlier import Earlier
-from benchmarks.entrants import ENTRANTS, Entrant
+from benchmarks.entrants import ENTRANTS
 from benchmarks.environments import MissingToolError
 from benchmarks.measure import Place, RunError, place, timed, wrong_rows
-from benchmarks.report import aligned, page, summary, targets_of, text_of
-from benchmarks.results import LATENCIES, RESULTS, Result, Run, latencies_in, loaded, saved
+from benchmarks.report import line_of
+from benchmarks.results import RESULTS, Figures, figures_of, is_fresh, keep
 from benchmarks.workloads import WORKLOADS, Workload, families
 
 __all__ = ["main"]
 
-DOCS: Final = Path(__file__).resolve().parents[1] / "docs"
-PAGE: Final = Path(__file__).with_name("RESULTS.md")
-PLOT: Final = Path(__file__).with_name("plot.py")
-FAILURES: Final = (RunError, OSError, ValueError, TypeError, LookupError)
+FAILURES: Final = (RunError, OSError, ValueError, TypeError, LookupError, NotImplementedError)
 """What a run or its rows may end with; the others go on."""
 PACKAGES: Final = ("pyspark", "pandas", "pyarrow", "numpy", "attrs")
 
@@ -42,157 +43,118 @@ def main() -> None:
     # An end from outside is an exit as any other: it ends the runs, and removes their files.
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     options = _options()
-    match options.command:
-        case "setup":
-            _set_up(environments.NAMES)
-        case "report":
-            _write_page(options.output)
-        case _:
-            _run(options)
+    chosen = [
+        workload
+        for workload in WORKLOADS.values()
+        if workload.family in (options.only or [workload.family])
+        if options.only or workload.is_growth == (options.command == "growth")
+    ]
+    begun = time.time()
+    failed: list[str] = []
+    unable = _set_up({name for each in chosen for name in _names(each, options)})
+    for workload in chosen:
+        failed += _measured(workload, options, unable)
+    _say(f"\n{(time.time() - begun) / 60:.1f} minutes")
+    if failed:
+        sys.exit("\n".join(["Not measured:", *failed]))
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Measure sessionkit side by side with every other way to get the same rows.",
-        epilog="Results of workloads that this run leaves out stay in the file.",
+        epilog="What this run leaves out stays in the file.",
     )
-    parser.add_argument(
-        "command", nargs="?", choices=("run", "setup", "report"), default="run", help="default: run"
-    )
-    parser.add_argument("--only", nargs="+", choices=families(), metavar="WORKLOAD", help=_listed())
+    parser.add_argument("command", nargs="?", choices=("run", "growth"), default="run")
+    listed = "run these alone: " + ", ".join(families())
+    parser.add_argument("--only", nargs="+", choices=families(), metavar="WORKLOAD", help=listed)
     parser.add_argument(
         "--entrants", nargs="+", choices=ENTRANTS, metavar="ENTRANT", help="run these alone"
     )
-    parser.add_argument("--batches", type=int, help="the most batches of a run")
-    parser.add_argument("--repetitions", type=int, help="how often to read a batch, at most")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out what was measured within six hours"
+    )
     parser.add_argument("--scale", type=float, default=1.0, help="times the events and keys")
-    parser.add_argument("--rounds", type=int, default=1, help="runs of each entrant")
     parser.add_argument("--patience", type=float, default=1200, help="seconds that a run may take")
-    parser.add_argument("--master", default=LOCAL, help="where Spark runs; default: %(default)s")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="the file for the results")
+    parser.add_argument("--output", type=Path, help=f"default: {os.path.relpath(RESULTS)}")
     return parser.parse_args()
 
 
-def _listed() -> str:
-    return "run these alone: " + ", ".join(families())
+def _names(workload: Workload, options: argparse.Namespace) -> list[str]:
+    """Return whom to measure."""
+    return [
+        name
+        for name in workload.entrants
+        if name in (options.entrants or workload.entrants)
+        if not (options.resume and is_fresh(_output(options) or RESULTS, workload.name, name))
+    ]
 
 
-def _run(options: argparse.Namespace) -> None:
-    chosen = [each for each in WORKLOADS.values() if each.family in (options.only or families())]
-    unable = _set_up(_needed(chosen, options.entrants))
-    for workload in chosen:
-        scaled = workload.scaled(options.scale).shortened(options.batches)
-        scaled = scaled.repeated(options.repetitions)
-        with tempfile.TemporaryDirectory(prefix="sessionkit-bench-") as folder:
-            _say(f"\n{scaled.name}: writing {scaled.batches} batches")
-            at = place(scaled, Path(folder), options.patience, options.master)
-            result = _measured(at, options, unable)
-        # Kept after every workload: what comes later may fail.
-        saved({**loaded(options.output), workload.name: result}, options.output)
-        _say(f"\n{text_of(result)}")
-    results = {name: each for name, each in loaded(options.output).items() if name in WORKLOADS}
-    _say(f"\n{aligned(targets_of(results))}\n\nEvery sample: {os.path.relpath(options.output)}")
+def _output(options: argparse.Namespace) -> Path | None:
+    """Return the file to write; figures of less than all events go nowhere else."""
+    given: Path | None = options.output
+    return given or (RESULTS if options.scale == 1 else None)
 
 
-def _needed(workloads: Iterable[Workload], only: Sequence[str] | None) -> list[str]:
-    names = {name for workload in workloads for name in _chosen(workload, only)}
-    found = {ENTRANTS[name].environment for name in names}
-    return sorted(name for name in found if name is not None)
-
-
-def _chosen(workload: Workload, only: Sequence[str] | None) -> list[str]:
-    return [name for name in workload.entrants if only is None or name in only]
-
-
-def _set_up(names: Iterable[str]) -> dict[str, str]:
-    """Make these environments; return those that can't be made, with the reason."""
+def _set_up(entrants: Iterable[str]) -> dict[str, str]:
+    """Make the environments of entrants; return those that can't be made, with the reason."""
     unable = {}
-    for name in names:
+    for name in sorted({ENTRANTS[each].environment or "" for each in entrants} - {""}):
         _say(f"environment {name}")
         try:
             environments.made(name)
         except MissingToolError as error:
             unable[name] = str(error)
-            _say(f"  {error}")
     return unable
 
 
-def _measured(at: Place, options: argparse.Namespace, unable: dict[str, str]) -> Result:
-    not_run: dict[str, str] = {}
-    able: list[Entrant] = []
-    load = os.getloadavg()[0]
-    for name in _chosen(at.workload, options.entrants):
-        reason = _reason(name, at, unable)
-        if reason is None:
-            able.append(ENTRANTS[name])
-        else:
-            not_run[name] = reason
-            _say(f"  {name}: not run: {reason}")
-    runs: dict[str, list[Run]] = {}
-    for turn in range(options.rounds):
-        # The order changes each turn, so that none always profits from what comes before it.
-        for entrant in able[:: -1 if turn % 2 else 1]:
+def _measured(
+    workload: Workload, options: argparse.Namespace, unable: Mapping[str, str]
+) -> list[str]:
+    """Measure a workload; return whom it couldn't measure, and why."""
+    names = _names(workload, options)
+    if not names:
+        return []
+    scaled, output = workload.scaled(options.scale), _output(options)
+    failed = []
+    with tempfile.TemporaryDirectory(prefix="sessionkit-bench-") as folder:
+        _say(f"\n{scaled.name}: {scaled.events:,} events in each of {scaled.batches} batches")
+        at = place(scaled, Path(folder), options.patience)
+        for name in names:
+            begun = time.time()
             try:
-                runs.setdefault(entrant.name, []).append(_one_run(entrant, at))
+                found = _figures(name, at, unable)
             except FAILURES as error:
-                not_run[entrant.name] = str(error)
-                _say(f"  {entrant.name}: failed: {error}")
-    return Result(
-        workload=at.workload,
-        scale=options.scale,
-        machine={**_machine(load), "master": options.master},
-        runs={name: each for name, each in runs.items() if each},
-        not_run=not_run,
-    )
+                failed.append(f"{workload.name}, {name}: {error}")
+                _say(f"  {name}: {error}")
+                continue
+            if output is not None:
+                keep(output, workload.name, _machine(), {name: found}, workload.entrants)
+            _say(f"  {line_of(name, found)}; took {time.time() - begun:.0f} s")
+    return failed
 
 
-def _reason(name: str, at: Place, unable: dict[str, str]) -> str | None:
-    """Return why an entrant can't be measured; its rows are compared here."""
+def _figures(name: str, at: Place, unable: Mapping[str, str]) -> Figures:
+    """Compare the rows of an entrant, and then measure it."""
     entrant = ENTRANTS[name]
-    if entrant.environment in unable:
-        return unable[entrant.environment]
-    if not entrant.returns_rows:
-        return None
-    try:
-        found = wrong_rows(entrant, at)
-    except FAILURES as error:
-        return str(error)
-    if found is None:
-        _say(f"  {name}: the rows are right")
-        return None
-    return f"its rows are wrong: {found}"
+    reason = unable.get(entrant.environment or "")
+    if reason is not None:
+        raise RunError(reason)
+    wrong = wrong_rows(entrant, at) if at.workload.is_compared else None
+    if wrong is not None:
+        raise RunError(f"its rows are wrong: {wrong}")
+    load = os.getloadavg()[0]
+    return figures_of(timed(entrant, at), at.workload.uncounted, load)
 
 
-def _one_run(entrant: Entrant, at: Place) -> Run:
-    run = timed(entrant, at)
-    shown = " ".join(f"{sample.seconds:.2f}" for sample in run.samples)
-    _say(f"  {entrant.name}: {shown}")
-    return run
-
-
-def _machine(load: float) -> dict[str, Any]:
+def _machine() -> dict[str, Any]:
     return {
-        "when": datetime.now(UTC).isoformat(timespec="minutes"),
         "cores": os.cpu_count(),
         "platform": platform.platform(),
+        "spark": LOCAL,
         "python": platform.python_version(),
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
-        "load": round(load, 2),
     }
-
-
-def _write_page(source: Path) -> None:
-    found = loaded(source)
-    results = {name: found[name] for name in WORKLOADS if name in found}
-    earlier = Earlier.of(PAGE.read_text()) if PAGE.exists() else None
-    written = page(results, earlier, latencies_in(source.with_name(LATENCIES.name)))
-    PAGE.write_text(written)
-    (DOCS / "benchmarks.md").write_text(summary(written))
-    python = environments.made("tables") / "bin" / "python"
-    plot = [str(python), str(PLOT), str(source.resolve()), str(DOCS / "benchmarks.svg")]
-    subprocess.run(plot, check=True)
-    _say(f"written: {os.path.relpath(DOCS / 'benchmarks.md')} and .svg, {os.path.relpath(PAGE)}")
 
 
 def _say(text: str) -> None:

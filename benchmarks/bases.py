@@ -1,5 +1,5 @@
 """
-On which operator of Spark the worker is faster: `python -m benchmarks.bases --only tiny small`.
+On which operator of Spark the worker is faster: `python -m benchmarks.bases --only steady small`.
 
 The same sessions, with no operator after them, run on `applyInPandasWithState` (`functions`) and on
 `transformWithState` (`chained`), both with RocksDB, in turn: A B B A. Their rows are compared
@@ -29,7 +29,7 @@ from benchmarks.workloads import WORKLOADS
 __all__ = ["BASES", "line_of", "main"]
 
 BASES: Final = ("functions", "chained")
-BATCHES: Final = {"tiny": 100, "small": 40, "dense": 16}
+BATCHES: Final = {"steady": 100, "small": 40, "dense": 16}
 SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 MS: Final = 1000
 HEAD: Final = (

@@ -66,6 +66,7 @@ class Job:
         rows: The folder for the rows, where they are compared; nothing is timed then.
         master: Where Spark runs.
         settings: Settings of Spark that go before all others.
+        repetitions: How often a batch is read.
     """
 
     entrant: str
@@ -76,6 +77,7 @@ class Job:
     rows: Path | None = None
     master: str = LOCAL
     settings: Mapping[str, str] = attrs.field(factory=dict)
+    repetitions: int = 1
 
     def as_json(self) -> str:
         """Return the job as the child takes it."""
@@ -180,7 +182,7 @@ def _batches(spark: SparkSession, workload: Workload, job: Job) -> list[Batch]:
         _comparable(way(events, workload), workload).write.parquet(str(job.rows))
         return []
     batches = []
-    for _ in range(workload.repetitions):
+    for _ in range(job.repetitions):
         begun = time.time()
         way(events, workload).write.format("noop").mode("overwrite").save()
         took_s = time.time() - begun
@@ -193,7 +195,7 @@ def _comparable(rows: DataFrame, workload: Workload) -> DataFrame:
         return rows.select("user_id", "events", "seconds")
     is_of_bids = workload.task == "bids"
     return rows.select(
-        "bidder" if is_of_bids else "user_id",
+        *(["bidder"] if is_of_bids else workload.key_columns),
         F.unix_micros("session_start").alias("start_us"),
         F.unix_micros("session_end").alias("end_us"),
         *(["bids"] if is_of_bids else ["events", "seconds"]),

@@ -32,6 +32,11 @@ FILES_A_BATCH: Final = 2
 """One for each core."""
 PAGES: Final = 1_000
 TIME: Final = pa.timestamp("us", tz="UTC")
+SIX: Final = {
+    "site": ["de", "de", "fr", "fr", "it", "it"],
+    "device": ["phone", "laptop"] * 3,
+}
+"""The six pairs of further columns of a key."""
 CLOSING: Final = "~close"
 """The user of the event that moves the watermark past the end of every session."""
 
@@ -86,8 +91,8 @@ def schema_of(workload: Workload) -> str:
     """Return the columns of the files as Spark names them."""
     if workload.task == "bids":
         return COLUMNS
-    extra = [f"extra_{number} string" for number in range(workload.extra_columns)]
-    return ", ".join(["user_id string, ts timestamp, page string, seconds double", *extra])
+    others = [f"{name} string" for name in workload.key_columns if name in SIX]
+    return ", ".join(["user_id string, ts timestamp, page string, seconds double", *others])
 
 
 def _us(span: timedelta) -> int:
@@ -99,22 +104,22 @@ def _users(workload: Workload, batch: int, dice: np.random.Generator) -> Any:
         return dice.permutation(workload.opened)
     if workload.one_each:
         return dice.permutation(workload.keys)
-    users = dice.integers(0, workload.keys, workload.events)
-    users[dice.random(workload.events) < workload.hot_share] = 0
-    return users
+    return dice.integers(0, workload.keys, workload.events)
 
 
 def _table(workload: Workload, users: Any, times_us: Any, dice: np.random.Generator) -> pa.Table:
     pages = pa.array([f"/page/{number}" for number in range(PAGES)])
     some_pages = pages.take(pa.array(dice.integers(0, PAGES, len(users))))
-    extra = {f"extra_{number}": some_pages for number in range(workload.extra_columns)}
+    others = [name for name in workload.key_columns if name in SIX]
+    # With three columns, six keys have one user.
+    numbers, place = np.divmod(users, 6) if others else (users, 0)
     return pa.table(
         {
-            "user_id": _names(max(workload.keys, workload.opened)).take(pa.array(users)),
+            "user_id": _names(max(workload.keys, workload.opened)).take(pa.array(numbers)),
             "ts": pa.array(times_us).cast(TIME),
             "page": some_pages,
             "seconds": pa.array(dice.exponential(30.0, len(users))),
-            **extra,
+            **{name: pa.array(SIX[name]).take(pa.array(place)) for name in others},
         }
     )
 

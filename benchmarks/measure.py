@@ -25,7 +25,7 @@ from benchmarks.environments import packages_of, python_of
 from benchmarks.events import FILES_A_BATCH, closing_event, linked, write_batches
 from benchmarks.processes import Sampler
 from benchmarks.results import Run, Sample
-from benchmarks.rows import COLUMNS, difference, expected, in_order
+from benchmarks.rows import COLUMNS, difference, expected, in_order, with_one_key
 from benchmarks.workloads import Workload
 
 __all__ = ["Place", "RunError", "place", "timed", "wrong_rows"]
@@ -33,7 +33,7 @@ __all__ = ["Place", "RunError", "place", "timed", "wrong_rows"]
 ROOT: Final = Path(__file__).resolve().parents[1]
 COMPARED_BATCHES: Final = 3
 COMPARED_SHARE: Final = 0.05
-"""How much of the events and keys a slow entrant gets to show its rows."""
+"""How much of the events and keys of a stream entrants get to show their rows."""
 ANY_ORDER: Final = timedelta(hours=1)
 """Longer than the events of a workload: they aren't in order within a batch."""
 NUMBERS: Final = count()
@@ -51,7 +51,7 @@ class Place:
     Attributes:
         workload: The workload, as scaled.
         files: The folder with all its events.
-        few: The same for a small part of it.
+        few: The same for a small part of it, by which rows of streams are compared.
         folder: Where runs may write.
         patience_s: How long a run may take.
         master: Where Spark runs.
@@ -79,15 +79,16 @@ def place(workload: Workload, folder: Path, patience_s: float, master: str = LOC
     """Write the events of a workload."""
     found = Place(workload, folder / "files", folder / "few", folder, patience_s, master)
     write_batches(workload, found.files)
-    if workload.few:
+    if workload.mode != "batch":
         write_batches(_part(workload), found.few)
     return found
 
 
 def wrong_rows(entrant: Entrant, at: Place) -> str | None:
     """Say where the rows of an entrant differ from those that NumPy finds, on the same files."""
-    is_slow = entrant.name in at.workload.few
-    workload, files = (_part(at.workload), at.few) if is_slow else (at.workload, at.files)
+    # A batch is compared whole: only with many events, more than one process takes part.
+    is_batch = at.workload.mode == "batch"
+    workload, files = (at.workload, at.files) if is_batch else (_part(at.workload), at.few)
     batches = range(min(COMPARED_BATCHES, workload.batches))
     # A batch and another engine close every session at the end of their input.
     needs_closing = workload.mode != "batch" and entrant.script is None
@@ -96,8 +97,9 @@ def wrong_rows(entrant: Entrant, at: Place) -> str | None:
     linked(files, [*batches, *closing], folder / "files")
     rows = folder / ("rows" if entrant.script is None else "rows.parquet")
     _finished(entrant, workload, folder, at, rows)
-    right = expected(workload, [_events(files, batch) for batch in batches])
-    found = pq.read_table(rows).select(COLUMNS[workload.task]).cast(right.schema)
+    right = _right_rows(workload, files, batches)
+    found = with_one_key(pq.read_table(rows), workload)
+    found = found.select(COLUMNS[workload.task]).cast(right.schema)
     # Spark would push this filter below the watermark, which the event then couldn't move.
     key = found.column_names[0]
     found = found.filter(pc.field(key) != closing_event(workload)[key][0])
@@ -126,6 +128,14 @@ def timed(entrant: Entrant, at: Place) -> Run:
     )
     shutil.rmtree(folder)
     return run
+
+
+def _right_rows(workload: Workload, files: Path, batches: Sequence[int]) -> pa.Table:
+    """Return the rows that NumPy finds; it looks for them once."""
+    kept = files.with_suffix(".right")
+    if not kept.exists():
+        pq.write_table(expected(workload, [_events(files, batch) for batch in batches]), kept)
+    return pq.read_table(kept)
 
 
 def _part(workload: Workload) -> Workload:
@@ -170,9 +180,10 @@ def _finished(
         rows=rows,
         master=at.master,
         settings=at.settings,
+        repetitions=workload.repetitions,
     )
     if entrant.reads == "csv":
-        _as_csv(job.files, workload)
+        _as_csv(job.files)
     command = _command(entrant, workload, job, at.python)
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
@@ -196,11 +207,12 @@ def _command(entrant: Entrant, workload: Workload, job: Job, python: str) -> lis
         return [python, "-m", "benchmarks.child", job.as_json()]
     task = {
         "files": sorted(map(str, job.files.iterdir())),
-        "task": workload.task,
+        "keys": workload.key_columns,
+        "settings": dict(entrant.settings),
         "workload": workload.name,
         "logic": entrant.logic,
         "gap_us": workload.gap // timedelta(microseconds=1),
-        "delay_s": _delay(workload) // timedelta(seconds=1),
+        "delay_s": ANY_ORDER // timedelta(seconds=1),
         "repetitions": workload.repetitions if job.rows is None else 1,
         "rows": job.rows and str(job.rows),
         "answer": str(job.answer),
@@ -219,14 +231,9 @@ def _environment(entrant: Entrant) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "ignore"}
 
 
-def _delay(workload: Workload) -> timedelta:
-    """Return by how much a watermark follows the events, for an engine that reads one by one."""
-    return workload.disorder if workload.task == "bids" else ANY_ORDER
-
-
-def _as_csv(files: Path, workload: Workload) -> None:
+def _as_csv(files: Path) -> None:
     """Make one file for each reader of what all batches have for it, so that it reads in order."""
-    columns = ["bidder", "dateTime"] if workload.task == "bids" else ["user_id", "ts", "seconds"]
+    columns = ["user_id", "ts", "seconds"]
     paths = sorted(files.glob("*.parquet"))
     options = pyarrow.csv.WriteOptions(include_header=False)
     for part in range(FILES_A_BATCH):

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from benchmarks.workloads import Workload
 
-__all__ = ["BIDS_AN_EPOCH", "COLUMNS", "EPOCH", "FLINK_A_CORE", "NOBODY", "bids", "closing_bid"]
+__all__ = ["BIDS_AN_EPOCH", "COLUMNS", "EPOCH", "NOBODY", "bids", "closing_bid"]
 
 EPOCH: Final = 50
 """So many events in a row have the proportions of the whole."""
@@ -40,12 +40,6 @@ NOBODY: Final = 0
 COLUMNS: Final = (
     "auction bigint, bidder bigint, price bigint, channel string, url string, dateTime timestamp"
 )
-FLINK_A_CORE: Final = 39_700
-"""
-Events a second and core of query 11, as https://github.com/nexmark/nexmark gives it.
-
-Its guide for the runner V1 shows 100,000,000 events, 10.6 cores and 237.599 s.
-"""
 
 
 def bids(workload: Workload, batch: int, first_us: int, dice: np.random.Generator) -> pa.Table:

@@ -1,42 +1,42 @@
-"""What was measured, as values and as JSON."""
+"""
+What was measured: one file, `benchmarks/results.json`, from which the pages have their figures.
+
+A figure of an entrant is the median of the samples that count. The file is written after each
+entrant, so a run that is stopped keeps what it has measured.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from benchmarks.workloads import Workload
-
 __all__ = [
-    "LATENCIES",
+    "FRESH",
     "RESULTS",
-    "Figure",
-    "Latency",
-    "Result",
+    "Figures",
     "Run",
     "Sample",
-    "latencies_in",
+    "figures_of",
+    "is_fresh",
+    "keep",
+    "keep_latencies",
     "loaded",
-    "save_latencies",
-    "saved",
+    "seconds_of",
 ]
 
-RESULTS: Final = Path(__file__).resolve().parents[1] / "out" / "bench.json"
-LATENCIES: Final = RESULTS.with_name("latency.json")
+RESULTS: Final = Path(__file__).with_name("results.json")
+FRESH: Final = timedelta(hours=6)
+"""What is younger belongs to the same run."""
 
-SPANS: Final = frozenset({"gap", "disorder", "span"})
-
-Figure: TypeAlias = Literal[
-    "seconds", "cpu_s", "rest_s", "peak_rss_bytes", "checkpoint_bytes", "state_bytes"
-]
+Figures: TypeAlias = dict[str, Any]
 """
-What can be asked of a result: seconds and CPU seconds a batch, CPU seconds outside the JVM, the
-most memory at one time, bytes written to the checkpoint a batch, bytes in the checkpoint for an
-open session.
+Of an entrant: `seconds` and `cpu_s` of a batch, `outside_jvm_s` of the latter, `peak_bytes` of all
+its processes; of a stream `checkpoint_bytes`, written in a batch, and `state_bytes` of an open
+session; how many samples counted, `n`; `when`, and the machine's `load` before it.
 """
 
 
@@ -64,111 +64,74 @@ class Run:
     state_bytes: float | None = None
 
 
-@attrs.frozen(kw_only=True)
-class Result:
-    """
-    What was measured side by side.
-
-    Attributes:
-        workload: On what, as scaled.
-        scale: By how much it was scaled.
-        machine: Where and when.
-        runs: By entrant.
-        not_run: Why an entrant has no runs, by entrant.
-    """
-
-    workload: Workload
-    scale: float
-    machine: Mapping[str, Any]
-    runs: Mapping[str, Sequence[Run]]
-    not_run: Mapping[str, str]
-
-    def figure(self, entrant: str, figure: Figure) -> float | None:
-        """Return a figure of an entrant: a median over the batches that count, or over runs."""
-        values = [
-            value
-            for run in self.runs.get(entrant, ())
-            for value in _values(run, figure, self.workload.uncounted)
-        ]
-        return median(values) if values else None
-
-
-@attrs.frozen(kw_only=True)
-class Latency:
-    """How long the rows of an entrant were under way, at some rate; `against` is Spark's own."""
-
-    rate: int
-    entrant: str
-    against: str
-    p50_s: float
-    p99_s: float
-    n: int
-    load: float
-
-
-def latencies_in(path: Path) -> list[Latency]:
-    """Return what a file has; nothing if there's no file."""
-    return [Latency(**latency) for latency in json.loads(path.read_text())] if path.exists() else []
-
-
-def save_latencies(found: Sequence[Latency], path: Path) -> None:
-    """Write what was measured in place of what the file has of the same entrants and rates."""
-    places = {(latency.rate, latency.entrant): latency for latency in (*latencies_in(path), *found)}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(list(map(attrs.asdict, places.values())), indent=1) + "\n")
-
-
-def loaded(path: Path) -> dict[str, Result]:
-    """Return the results of a file by workload; none if there's no file."""
-    found = json.loads(path.read_text()) if path.exists() else {}
-    return {name: _result(result) for name, result in found.items()}
-
-
-def saved(results: Mapping[str, Result], path: Path) -> None:
-    """Write the results to a file, with every sample and, for readers, the medians."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    found = {name: _as_json(result) for name, result in results.items()}
-    path.write_text(json.dumps(found, indent=1, default=str) + "\n")
-
-
-def _values(run: Run, figure: Figure, uncounted: int) -> list[float]:
+def figures_of(run: Run, uncounted: int, load: float) -> Figures:
+    """Return what is kept of a run; some samples come before those that count."""
     counted = run.samples[uncounted:]
-    match figure:
-        case "seconds":
-            return [sample.seconds for sample in counted]
-        case "cpu_s":
-            return [sample.jvm_s + sample.rest_s for sample in counted]
-        case "rest_s":
-            return [sample.rest_s for sample in counted]
-    value: float | None = getattr(run, figure)
-    return [] if value is None else [value]
-
-
-def _as_json(result: Result) -> dict[str, Any]:
-    workload = attrs.asdict(result.workload)
-    spans = {name: workload[name].total_seconds() for name in SPANS}
-    medians = {
-        name: {figure: result.figure(name, figure) for figure in ("seconds", "cpu_s")}
-        for name in result.runs
+    found: Figures = {
+        "seconds": median(sample.seconds for sample in counted),
+        "cpu_s": median(sample.jvm_s + sample.rest_s for sample in counted),
+        "outside_jvm_s": median(sample.rest_s for sample in counted),
+        "peak_bytes": run.peak_rss_bytes,
+        "checkpoint_bytes": run.checkpoint_bytes,
+        "state_bytes": run.state_bytes,
+        "n": len(counted),
+        "load": round(load, 2),
     }
-    return {**attrs.asdict(result), "workload": {**workload, **spans}, "medians": medians}
+    rounded = {
+        name: float(f"{value:.4g}") if isinstance(value, float) else value
+        for name, value in found.items()
+        if value is not None
+    }
+    return {**rounded, "when": datetime.now(UTC).isoformat(timespec="minutes")}
 
 
-def _result(found: Mapping[str, Any]) -> Result:
-    workload = dict(found["workload"])
-    for name in SPANS.intersection(workload):
-        workload[name] = timedelta(seconds=workload[name])
-    workload["entrants"] = tuple(workload["entrants"])
-    runs = {name: [_run(each) for each in runs] for name, runs in found["runs"].items()}
-    return Result(
-        workload=Workload(**workload),
-        scale=found["scale"],
-        machine=found["machine"],
-        runs=runs,
-        not_run=found["not_run"],
-    )
+def loaded(path: Path = RESULTS) -> dict[str, Any]:
+    """Return the `workloads` and the `latency` of a file; empty ones if there's no file."""
+    found: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    return {"workloads": {}, "latency": [], **found}
 
 
-def _run(found: Mapping[str, Any]) -> Run:
-    samples = [Sample(**sample) for sample in found["samples"]]
-    return Run(**{**found, "samples": samples})
+def seconds_of(results: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the seconds of a batch by workload and entrant."""
+    return {
+        name: {who: figures["seconds"] for who, figures in workload["entrants"].items()}
+        for name, workload in results["workloads"].items()
+    }
+
+
+def is_fresh(path: Path, workload: str, entrant: str) -> bool:
+    """Return whether a run of today has measured it already."""
+    found = loaded(path)["workloads"].get(workload, {}).get("entrants", {}).get(entrant)
+    return found is not None and (datetime.now(UTC) - datetime.fromisoformat(found["when"]) < FRESH)
+
+
+def keep(
+    path: Path,
+    workload: str,
+    machine: Mapping[str, Any],
+    found: Mapping[str, Figures],
+    entrants: Iterable[str],
+) -> None:
+    """Write the figures of some entrants; those that the workload no longer has go."""
+    results = loaded(path)
+    before = results["workloads"].get(workload, {}).get("entrants", {})
+    after = {**before, **found}
+    kept = {name: after[name] for name in entrants if name in after}
+    results["workloads"][workload] = {"machine": machine, "entrants": kept}
+    _write(results, path)
+
+
+def keep_latencies(path: Path, found: Iterable[Mapping[str, Any]]) -> None:
+    """Write latencies in place of what the file has of the same entrants and rates."""
+    results = loaded(path)
+    places = {(each["rate"], each["entrant"]): each for each in (*results["latency"], *found)}
+    results["latency"] = [places[place] for place in sorted(places)]
+    _write(results, path)
+
+
+def _write(results: Mapping[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # In place at once: whoever stops the run leaves one whole file.
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+    new.replace(path)

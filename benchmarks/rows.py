@@ -6,10 +6,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks.workloads import Workload
 
-__all__ = ["COLUMNS", "difference", "expected", "in_order"]
+__all__ = ["COLUMNS", "difference", "expected", "in_order", "with_one_key"]
 
 COLUMNS: Final = {
     "sessions": ("user_id", "start_us", "end_us", "events", "seconds"),
@@ -28,8 +29,18 @@ def expected(workload: Workload, batches: Sequence[pa.Table]) -> pa.Table:
         case "bids":
             rows = _bids(pa.concat_tables(batches), workload.gap)
         case "sessions":
-            rows = _sessions(pa.concat_tables(batches), workload.gap)
+            events = with_one_key(pa.concat_tables(batches), workload)
+            rows = _sessions(events, workload.gap)
     return in_order(rows)
+
+
+def with_one_key(rows: pa.Table, workload: Workload) -> pa.Table:
+    """Return rows whose `user_id` has all columns of the key."""
+    if len(workload.key_columns) == 1:
+        return rows
+    parts = [rows[name].cast(pa.string()) for name in workload.key_columns]
+    key = pc.binary_join_element_wise(*parts, "|")
+    return rows.set_column(rows.column_names.index("user_id"), "user_id", key)
 
 
 def in_order(rows: pa.Table) -> pa.Table:

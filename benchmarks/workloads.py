@@ -4,11 +4,15 @@ The workloads: what comes in, who takes part, and in how many batches.
 A batch covers more than the gap, by default twice as much (`SPAN`), so sessions of one batch are
 over in the next. The events of a batch come in any order, but bids in time order. No event
 is ever late, so every entrant has to return the same rows.
+
+Left out is whoever nobody would take: `transformWithStateInPandas`, which Spark has replaced by
+`transformWithState`; PyFlink's DataStream, which takes a millisecond and more for an event; and
+window functions of Spark's SQL, which `session_window` is a shorter name for.
 """
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -53,15 +57,14 @@ class Workload:
         few: Slow entrants, and how many batches each gets.
         opened: How many more keys there are, each of which gets one event in the first batch.
         one_each: Whether every user has exactly one event a batch.
-        hot_share: The share of the events that belong to one user.
-        extra_columns: How many columns the events have that nobody needs.
+        key_columns: The columns of the key.
         disorder: By how much events are out of order, at most, and the watermark's delay.
         gap: What ends a session.
         span: The event time that a batch covers.
         to_files: Whether rows that are timed go to Parquet files; by default they go nowhere.
         settings: Settings of Spark for this workload.
         family: The name of the workloads that belong together, by default its own.
-        size: Which of its family it is.
+        size: What grows in its family: events or open sessions. The rows of its first are compared.
     """
 
     name: str
@@ -77,15 +80,14 @@ class Workload:
     few: Mapping[str, int] = attrs.field(factory=dict)
     opened: int = 0
     one_each: bool = False
-    hot_share: float = 0.0
-    extra_columns: int = 0
+    key_columns: tuple[str, ...] = ("user_id",)
     disorder: timedelta = timedelta(0)
     gap: timedelta = timedelta(seconds=30)
     span: timedelta = SPAN
     to_files: bool = False
     settings: Mapping[str, str] = attrs.field(factory=dict)
     family: str = attrs.field(default=attrs.Factory(lambda self: self.name, takes_self=True))
-    size: int = 1
+    size: int = 0
 
     def scaled(self, factor: float) -> "Workload":
         """Return the same with more or fewer events and keys, at least one of each."""
@@ -96,13 +98,20 @@ class Workload:
         """Return the same with at most this many batches."""
         return attrs.evolve(self, batches=min(self.batches, batches or self.batches))
 
-    def repeated(self, times: int | None) -> "Workload":
-        """Return the same with a batch that is read at most so often."""
-        return attrs.evolve(self, repetitions=min(self.repetitions, times or self.repetitions))
-
     def batches_of(self, entrant: str) -> int:
         """Return how many batches an entrant gets."""
         return min(self.batches, self.few.get(entrant, self.batches))
+
+    @property
+    def is_growth(self) -> bool:
+        """Whether it's part of `python -m benchmarks growth`."""
+        return bool(self.size)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether rows are compared: where a family grows, those of its smallest."""
+        sizes = [each.size for each in WORKLOADS.values() if each.family == self.family]
+        return self.size == min(sizes, default=0)
 
     @property
     def uncounted(self) -> int:
@@ -111,51 +120,27 @@ class Workload:
         return min(self.warm_up, samples - 1)
 
 
-def _of_sizes(base: Workload, **sizes: tuple[int, ...]) -> list[Workload]:
-    steps = zip(*sizes.values(), strict=True)
+def _of_sizes(base: Workload, sizes: Mapping[int, Mapping[str, Any]]) -> list[Workload]:
     return [
-        attrs.evolve(
-            base,
-            name=f"{base.name}-{2**number}",
-            family=base.name,
-            size=2**number,
-            **dict(zip(sizes, values, strict=True)),
-        )
-        for number, values in enumerate(steps)
+        attrs.evolve(base, name=f"{base.name}-{size}", family=base.name, size=size, **changes)
+        for size, changes in sizes.items()
     ]
 
 
 OURS: Final = ("functions", "aggregates")
 SPARK: Final = ("session_window", "session_window, default store", "java")
 
-DENSE: Final = Workload(
-    name="dense",
-    about="1,000,000 events of 200,000 keys in a batch",
-    entrants=(*OURS, *SPARK, "floor"),
-    events=1_000_000,
-    keys=200_000,
-)
-SPARSE: Final = Workload(
-    name="sparse",
-    about="2,000,000 open sessions, and 1,000 events in a batch",
-    entrants=("pages", "aggregates pages", *OURS, *SPARK),
-    events=1_000,
-    keys=2_000_000,
-    opened=2_000_000,
-    gap=timedelta(hours=1),
-    # The default store rewrites every session in every batch.
-    few={"session_window, default store": 4},
-)
 BATCH: Final = Workload(
     name="batch",
-    about="5,000,000 events, some 552,000 sessions, as a batch",
+    about="5,000,000 events of 200,000 users within five minutes, as a batch",
     entrants=(
         "Sail, aggregates",
         "Sail, functions",
+        "Sail, functions, 0 workers",
+        "Sail, functions, 1 worker",
+        "Sail, functions, 4 workers",
         *OURS,
-        "aggregates, nothing set",
         "session_window",
-        "SQL window functions",
         "DuckDB",
         "Polars",
     ),
@@ -167,134 +152,104 @@ BATCH: Final = Workload(
 BATCH_OF_FEW: Final = attrs.evolve(
     BATCH,
     name="batch-few",
-    about="5,000,000 events of 20,000 keys, each with 250, as a batch",
+    about="5,000,000 events of 20,000 users over three days, as a batch",
     keys=20_000,
+    gap=timedelta(minutes=30),
+    span=timedelta(days=3) / 5,
     family="batch-few",
 )
-LONG: Final = Workload(
-    name="long",
-    about="1,000,000 events of 1,000 keys in a batch: sessions that stay open",
-    entrants=(*OURS, *SPARK, "floor"),
-    events=1_000_000,
-    keys=1_000,
+BATCH_OF_KEYS: Final = attrs.evolve(
+    BATCH,
+    name="batch-keys",
+    about="5,000,000 events of 200,000 keys of three columns, as a batch",
+    entrants=(
+        "Sail, aggregates",
+        "Sail, functions",
+        *OURS,
+        "session_window",
+        "DuckDB",
+        "Polars",
+    ),
+    key_columns=("site", "device", "user_id"),
+    family="batch-keys",
 )
-SKEW: Final = Workload(
-    name="skew",
-    about="1,000,000 events of 200,000 keys in a batch; 20 % belong to one key",
-    entrants=(*OURS, *SPARK, "floor"),
+DENSE: Final = Workload(
+    name="dense",
+    about="1,000,000 events of 200,000 keys in a micro-batch",
+    entrants=(*OURS, *SPARK),
     events=1_000_000,
     keys=200_000,
-    hot_share=0.2,
+    batches=10,
+)
+SPARSE: Final = Workload(
+    name="sparse",
+    about="2,000,000 open sessions, and 1,000 events in a micro-batch",
+    entrants=("pages", "aggregates pages", "session_window"),
+    events=1_000,
+    keys=2_000_000,
+    batches=10,
+    opened=2_000_000,
+    gap=timedelta(hours=1),
 )
 SMALL: Final = Workload(
     name="small",
-    about="100,000 events of 20,000 keys in a batch",
-    entrants=(
-        *OURS,
-        *SPARK,
-        "by hand",
-        "transformWithState",
-        "transformWithStateInPandas",
-        "floor",
-    ),
+    about="100,000 events of 20,000 keys in a micro-batch",
+    entrants=(*OURS, *SPARK, "by hand", "transformWithState"),
     events=100_000,
     keys=20_000,
-    few={"by hand": 4, "transformWithState": 5, "transformWithStateInPandas": 4},
+    few={"by hand": 3, "transformWithState": 4},
 )
-TINY: Final = Workload(
-    name="tiny",
-    about="1,000 events of 500 keys in a batch: what a micro-batch costs in itself",
-    entrants=(*OURS, *SPARK, "floor"),
+STEADY: Final = Workload(
+    name="steady",
+    about="1,000 events of 500 keys in a micro-batch, once the JVM has compiled",
+    entrants=(*OURS, *SPARK),
     events=1_000,
     keys=500,
-    batches=40,
-)
-STEADY: Final = attrs.evolve(
-    TINY,
-    name="steady",
-    about="1,000 events of 500 keys, once the JVM has compiled: the last 40 of 100 batches",
-    entrants=(*OURS, *SPARK),
     batches=100,
     warm_up=60,
-    family="steady",
 )
 KEYS: Final = Workload(
     name="keys",
-    about="a running count for each of 100,000 keys, one event of each in a batch",
-    entrants=("functions", "by hand", "transformWithState", "transformWithStateInPandas"),
+    about="a running count for each of 100,000 keys, one event of each in a micro-batch",
+    entrants=("functions", "by hand", "transformWithState"),
     events=100_000,
     keys=100_000,
     task="counts",
+    batches=10,
     one_each=True,
-    few={"by hand": 2, "transformWithState": 3, "transformWithStateInPandas": 2},
+    few={"by hand": 2, "transformWithState": 3},
 )
 STATE: Final = Workload(
     name="state",
-    about="bytes in the checkpoint for an open session, uncompressed: 1,000,000 are opened",
+    about="the first event of each of 200,000 sessions, in one micro-batch",
     entrants=("functions", "aggregates", "pages", "aggregates pages", "session_window", "java"),
     events=1,
     keys=1,
-    opened=1_000_000,
+    opened=200_000,
     batches=1,
     gap=timedelta(hours=1),
     settings={"spark.sql.streaming.stateStore.rocksdb.compression": "no"},
 )
-GROWTH_EVENTS: Final = Workload(
-    name="growth-events",
-    about="1, 2, 4 and 8 times 250,000 events of 50,000 keys in a batch",
-    entrants=(*OURS, "session_window", "java"),
-    events=250_000,
-    keys=50_000,
-    batches=10,
-)
-GROWTH_OPEN: Final = Workload(
-    name="growth-open",
-    about="1, 2, 4 and 8 times 250,000 open sessions, and 1,000 events in a batch",
-    entrants=("pages", "aggregates pages", "functions", "session_window"),
-    events=1_000,
-    keys=250_000,
-    opened=250_000,
-    batches=10,
-    gap=timedelta(hours=1),
-)
-WIDE: Final = Workload(
-    name="wide",
-    about="200,000 events of 40,000 keys in a batch, 40 columns, and 3 are needed",
-    entrants=(*OURS, "session_window", "java"),
-    events=200_000,
-    keys=40_000,
-    extra_columns=36,
-)
-DISORDER: Final = Workload(
-    name="disorder",
-    about="200,000 events of 40,000 keys in a batch, out of order by up to 90 seconds",
-    entrants=(*OURS, "session_window"),
-    events=200_000,
-    keys=40_000,
-    disorder=timedelta(seconds=90),
-)
 HUGE: Final = Workload(
     name="huge groups",
-    about="10,000,000 events of 3 keys in a batch: how much memory a group takes",
-    entrants=(*OURS, *SPARK[:2]),
+    about="10,000,000 events of only 3 keys in a micro-batch",
+    entrants=(*OURS, "session_window"),
     events=10_000_000,
     keys=3,
     batches=1,
 )
 ENGINES: Final = Workload(
     name="engines",
-    about="500,000 events of 20,000 keys from files to the last row, start-up included",
-    entrants=("functions", "session_window", "Flink SQL", "PyFlink", "Bytewax", "Pathway"),
-    events=100_000,
+    about="200,000 events of 20,000 keys from files to the last row, start-up included",
+    entrants=("functions", "session_window", "Flink SQL", "Bytewax", "Pathway"),
+    events=200_000,
     keys=20_000,
     mode="job",
-    batches=5,
-    # About a millisecond for each event.
-    few={"Bytewax": 1, "Pathway": 2},
+    batches=1,
 )
 NEXMARK: Final = Workload(
     name="nexmark-q11",
-    about="query 11 of NEXMark: 4,600,000 bids of 100,000 bidders in 12 batches, to Parquet",
+    about="query 11 of NEXMark: 4,600,000 bids of 100,000 bidders in 12 micro-batches, to Parquet",
     entrants=(*OURS, *SPARK),
     # 50 events of the published generator have 46 bids: so it's at its default rate of 10,000
     # events a second, with as many active people as there.
@@ -307,49 +262,68 @@ NEXMARK: Final = Workload(
     disorder=timedelta(seconds=4),
     to_files=True,
 )
-NEXMARK_JOBS: Final = attrs.evolve(
-    NEXMARK,
-    name="nexmark-q11-jobs",
-    about="the same bids from files to the last row, start-up included, rows to nowhere",
-    entrants=(*NEXMARK.entrants, "Flink SQL", "PyFlink"),
-    mode="job",
-    to_files=False,
-    # About a third of a millisecond for each bid.
-    few={"PyFlink": 1},
-    family="nexmark-q11-jobs",
+GROWTH_BATCH: Final = attrs.evolve(
+    BATCH_OF_FEW,
+    name="growth-batch",
+    about="events of users with 250 events each over three days, as a batch",
+    entrants=("Sail, aggregates", "aggregates", "DuckDB"),
+    warm_up=0,
 )
-SIZES: Final = (1, 2, 4, 8)
+GROWTH_EVENTS: Final = Workload(
+    name="growth-events",
+    about="events in a micro-batch, five of each key",
+    entrants=(*OURS, "session_window"),
+    events=0,
+    keys=0,
+    batches=12,
+    warm_up=4,
+)
+GROWTH_OPEN: Final = Workload(
+    name="growth-open",
+    about="open sessions, and 1,000 events in a micro-batch",
+    entrants=("pages", "functions", "session_window"),
+    events=1_000,
+    keys=0,
+    batches=8,
+    warm_up=3,
+    gap=timedelta(hours=1),
+)
+MILLION: Final = 1_000_000
 
 WORKLOADS: Final[Mapping[str, Workload]] = {
     workload.name: workload
     for workload in (
-        DENSE,
-        SPARSE,
         BATCH,
         BATCH_OF_FEW,
-        LONG,
-        SKEW,
+        BATCH_OF_KEYS,
+        DENSE,
+        SPARSE,
         SMALL,
-        TINY,
         STEADY,
         KEYS,
         STATE,
-        *_of_sizes(
-            GROWTH_EVENTS,
-            events=tuple(GROWTH_EVENTS.events * n for n in SIZES),
-            keys=tuple(GROWTH_EVENTS.keys * n for n in SIZES),
-        ),
-        *_of_sizes(
-            GROWTH_OPEN,
-            keys=tuple(GROWTH_OPEN.keys * n for n in SIZES),
-            opened=tuple(GROWTH_OPEN.opened * n for n in SIZES),
-        ),
-        WIDE,
-        DISORDER,
         HUGE,
         ENGINES,
         NEXMARK,
-        NEXMARK_JOBS,
+        *_of_sizes(
+            GROWTH_BATCH,
+            {
+                millions * MILLION: {
+                    "keys": millions * MILLION // 250,
+                    "batches": millions,
+                    "repetitions": repetitions,
+                }
+                for millions, repetitions in {1: 5, 5: 3, 20: 2, 100: 1}.items()
+            },
+        ),
+        *_of_sizes(
+            GROWTH_EVENTS,
+            {n: {"events": n, "keys": n // 5} for n in (1_000, 10_000, 100_000, MILLION)},
+        ),
+        *_of_sizes(
+            GROWTH_OPEN,
+            {n: {"keys": n, "opened": n} for n in (10_000, 100_000, 500_000, 2 * MILLION)},
+        ),
     )
 }
 """By name, those that matter most first."""

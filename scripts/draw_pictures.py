@@ -2,8 +2,8 @@
 Draw the pictures of README and docs, from today's code: `python -m scripts.draw_pictures`.
 
 `make docs` runs it. Of SVG are the events and sessions of the README's first code, the live view of
-a query, and the recorded hour of `make soak`. Chromium takes the pictures of the sample shop's
-report, if that page has changed.
+a query, the recorded hour of `make soak`, and how cost grows. Chromium takes the pictures of the
+sample shop's report, if that page has changed.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from examples.shop.events import made_up
 from examples.shop.spec import STEPS, VISITS
+from scripts.growth_pictures import batch_svg, stream_svg
 from scripts.job_pictures import soak_svg, watch_svg
 from scripts.svg import picture, text
 from sessionkit import SessionSpec
@@ -101,7 +102,13 @@ def visits() -> list[Any]:
 
 def pictures() -> dict[str, str]:
     """Return each picture in SVG, by its file's name."""
-    drawn = {"events": events_svg, "sessions": sessions_svg, "soak": soak_svg}
+    drawn = {
+        "events": events_svg,
+        "growth-batch": batch_svg,
+        "growth-stream": stream_svg,
+        "sessions": sessions_svg,
+        "soak": soak_svg,
+    }
     return {"watch.svg": watch_svg()} | {
         f"{name}-{scheme}.svg": draw(colours)
         for scheme, colours in SCHEMES.items()

@@ -3,7 +3,7 @@ Fill the parts of README and docs that are written elsewhere: `python -m scripts
 
 `make docs` runs it. A part stands between `<!-- filled name -->` and `<!-- end of name -->`. How to
 install depends on one switch, `released` of `[tool.sessionkit]` in pyproject.toml. Figures of speed
-are those of recorded runs: `benchmarks/RESULTS.md`, and `benchmarks/recorded.json`.
+are those of recorded runs: `benchmarks/results.json`, and `benchmarks/recorded.json`.
 """
 
 import json
@@ -17,14 +17,14 @@ from typing import Any, Final
 
 import attrs
 
-from benchmarks.earlier import Earlier
-from benchmarks.report import SMALL_RATIO
+from benchmarks import report
+from benchmarks.entrants import ENTRANTS
+from benchmarks.results import loaded, seconds_of
 from benchmarks.workloads import WORKLOADS
 
 __all__ = ["RECORDED", "filled", "is_released", "main", "pages"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-RESULTS: Final = ROOT / "benchmarks" / "RESULTS.md"
 RECORDED: Final = ROOT / "benchmarks" / "recorded.json"
 PART: Final = re.compile(r"(<!-- filled ([\w ]+) -->\n).*?(?=<!-- end of \2 -->)", re.DOTALL)
 
@@ -94,19 +94,45 @@ NEXMARK: Final = Row(
     "session_window, default store",
     "`session_window`",
 )
+A_COUNT: Final = Row(
+    "a count for each of 100,000 keys",
+    "keys",
+    "functions",
+    "transformWithState",
+    "`transformWithState` by hand",
+)
+JOBS: Final = tuple(
+    Row("200,000 events, start to end", "engines", "functions", other, other)
+    for other in ("Flink SQL", "Bytewax", "Pathway")
+)
 FEW_USERS: Final = Row(
     "10,000,000 events of only 3 users, functions",
     "huge groups",
     "functions",
-    "session_window, default store",
+    "session_window",
     "`session_window`",
 )
 BATCH: Final = Row(
     "5,000,000 events as a batch on Spark, aggregates", "batch", "aggregates", "DuckDB", "DuckDB"
 )
+ON_SAIL: Final = Row(
+    "5,000,000 events as a batch on Sail, aggregates",
+    "batch",
+    "Sail, aggregates",
+    "DuckDB",
+    "DuckDB",
+)
+ON_OTHERS: Final = {name for name, entrant in ENTRANTS.items() if entrant.script}
 OURS: Final = ("functions", "aggregates")
-ALL_OF_OURS: Final = (*OURS, "pages", "aggregates pages")
 NEAR: Final = 1.02
+SMALL_RATIO: Final = 0.2
+"""Below it, 1/18 reads better than 0.06."""
+SHAPES: Final = {
+    "batch-few": "20,000 users, three days",
+    "batch": "200,000 users, five minutes",
+    "batch-keys": "200,000 keys of three columns",
+}
+"""The batches that are compared, and how a table calls them."""
 NAMES: Final = {
     "java": "`flatMapGroupsWithState` in Java",
     "session_window": "`session_window`",
@@ -131,12 +157,7 @@ def install(*, released: bool) -> str:
 
 def results() -> Mapping[str, Mapping[str, float]]:
     """Return the seconds of a batch by workload and entrant, as they were recorded."""
-    parts = Earlier.of(RESULTS.read_text("utf-8")).parts
-    row = re.compile(r"^\| ([^|]+?) \| ([\d.]+) \|", re.MULTILINE)
-    return {
-        name: {who: float(seconds) for who, seconds in row.findall(text)}
-        for name, text in parts.items()
-    }
+    return seconds_of(loaded())
 
 
 def recorded() -> Any:
@@ -158,53 +179,59 @@ def multiple(ratio: float) -> str:
     return f"1/{1 / ratio:.0f} of the time" if ratio < SMALL_RATIO else f"{ratio:.2f} of the time"
 
 
-def on_sail() -> str:
-    """Return the line of a batch on Sail, of which multiples were recorded."""
-    found = [each["Sail, aggregates"] for each in recorded()["batch on Sail"]["multiples"].values()]
-    range_of = f"{min(found)} to {max(found)} of the time"
-    return f"| 5,000,000 events as a batch on Sail, aggregates | | DuckDB | {range_of} |\n"
-
-
-def speed(rows: Sequence[Row | None]) -> str:
-    """Return a table; None is the line of Sail."""
+def speed(rows: Sequence[Row]) -> str:
+    """Return a table of those that were measured."""
     seconds = results()
-    return f"{HEADING}{''.join(line(row, seconds) if row else on_sail() for row in rows)}\n"
+    found = [row for row in rows if {row.own, row.other} <= seconds.get(row.workload, {}).keys()]
+    return f"{HEADING}{''.join(line(row, seconds) for row in found)}\n"
 
 
-def batch_on_sail() -> str:
-    """Return the recorded multiples of DuckDB's time, the fastest first."""
-    shapes = recorded()["batch on Sail"]["multiples"]
-    lines = [("", *(f"of {shape}" for shape in shapes)), ("---",) * (1 + len(shapes))]
-    lines += [
-        (who, *(f"{each[who]:.2g}" for each in shapes.values()))
-        for who in min(shapes.values(), key=len)
-    ]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines) + "\n"
+def batches() -> str:
+    """Return the seconds of batches as multiples of DuckDB's, the fastest first."""
+    seconds = results()
+    shapes = {name: shape for name, shape in SHAPES.items() if "DuckDB" in seconds.get(name, {})}
+    first = seconds[next(iter(shapes))]
+    rows: list[Sequence[str]] = [("", *shapes.values())]
+    for who in sorted(first, key=lambda who: first[who]):
+        found = (seconds[name].get(who, 0) / seconds[name]["DuckDB"] for name in shapes)
+        shown = who if who in ON_OTHERS else f"Spark, {who}"
+        rows.append((shown, *(f"{ratio:.2f}" if ratio else "" for ratio in found)))
+    return report.markdown(rows) + "\n"
 
 
 def losses() -> str:
     """Return each workload in which another is faster than functions or aggregates."""
     lines = ["| where | functions | aggregates | the other |", "| --- | --- | --- | --- |"]
-    seconds = results()
-    for name, workload in WORKLOADS.items():
-        ours = {who: s for who, s in seconds.get(name, {}).items() if who in OURS}
-        others = {who: s for who, s in seconds.get(name, {}).items() if who not in ALL_OF_OURS}
-        if name != workload.family or not ours or not others:
-            continue
-        best = min(others, key=lambda who: others[who])
-        if max(ours.values()) > NEAR * others[best]:
+    for name, found in results().items():
+        workload = WORKLOADS[name]
+        others = {who: s for who, s in found.items() if not ENTRANTS[who].is_ours}
+        best = min(others, key=lambda who: others[who], default="")
+        for engine, where in {"": "", "Sail, ": ", on Sail"}.items():
+            ours = {who: s for who in OURS if (s := found.get(f"{engine}{who}"))}
+            if (
+                workload.is_growth
+                or not best
+                or max(ours.values(), default=0) <= NEAR * others[best]
+            ):
+                continue
             shown = " | ".join(f"{ours[who]:.3g} s" if who in ours else "" for who in OURS)
             other = NAMES.get(best, best)
-            lines.append(f"| {workload.about} | {shown} | {other}: {others[best]:.3g} s |")
+            lines.append(f"| {workload.about}{where} | {shown} | {other}: {others[best]:.3g} s |")
     return "\n".join([*lines, "", ""])
 
 
 FILLS: Final[Mapping[str, Callable[[], str]]] = {
     "install": lambda: install(released=is_released()),
-    "speed": partial(speed, (DENSE, BY_HAND, OPEN, None, BATCH, STEADY, NEXMARK, FEW_USERS)),
+    "speed": partial(speed, (DENSE, BY_HAND, OPEN, ON_SAIL, BATCH, STEADY, NEXMARK, FEW_USERS)),
     "where we lose": losses,
-    "batch on Sail": batch_on_sail,
-    "speed in short": partial(speed, (DENSE, None, FEW_USERS)),
+    "batches": batches,
+    "speed in short": partial(speed, (DENSE, ON_SAIL, FEW_USERS)),
+    "others": partial(speed, (BY_HAND, A_COUNT, *JOBS)),
+    "all figures": lambda: f"{report.rows_of(loaded())}\n",
+    "entrants": lambda: f"{report.who(loaded())}\n",
+    "latencies": lambda: f"{report.latencies(loaded())}\n",
+    "memory of Sail": lambda: f"{report.growth(loaded())}\n",
+    "machine": lambda: f"{report.machines(loaded())}\n",
 }
 
 

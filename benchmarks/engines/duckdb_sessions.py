@@ -10,31 +10,32 @@ import pyarrow.parquet as pq
 
 SQL = """
 WITH marked AS (
-    SELECT user_id, epoch_us(ts) AS time_us, seconds,
+    SELECT {keys}, epoch_us(ts) AS time_us, seconds,
            coalesce(epoch_us(ts) - lag(epoch_us(ts)) OVER of_user > $gap_us, false) AS begins
     FROM read_parquet($files)
-    WINDOW of_user AS (PARTITION BY user_id ORDER BY ts)
+    WINDOW of_user AS (PARTITION BY {keys} ORDER BY ts)
 ), islands AS (
     SELECT *, count(*) FILTER (begins) OVER (
-        PARTITION BY user_id ORDER BY time_us ROWS UNBOUNDED PRECEDING
+        PARTITION BY {keys} ORDER BY time_us ROWS UNBOUNDED PRECEDING
     ) AS island
     FROM marked
 )
-SELECT user_id, min(time_us) AS start_us, max(time_us) + $gap_us AS end_us,
+SELECT {keys}, min(time_us) AS start_us, max(time_us) + $gap_us AS end_us,
        count(*) AS events, sum(seconds) AS seconds
 FROM islands
-GROUP BY user_id, island
+GROUP BY {keys}, island
 """
 
 
 def main() -> None:
     """Run the job of the command line."""
     job = json.loads(sys.argv[1])
+    sql = SQL.format(keys=", ".join(job["keys"]))
     connection = duckdb.connect(config={"threads": 2})
     batches = []
     for _ in range(job["repetitions"]):
         begun = time.time()
-        found = connection.execute(SQL, {"files": job["files"], "gap_us": job["gap_us"]})
+        found = connection.execute(sql, {"files": job["files"], "gap_us": job["gap_us"]})
         rows = found.to_arrow_table()
         took_s = time.time() - begun
         batches.append({"begun": begun, "took_s": took_s, "seconds": took_s})

@@ -5,7 +5,7 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
-from flink_rows import save
+import pandas as pd
 from pyflink.table import EnvironmentSettings, TableEnvironment
 
 SOURCE = """
@@ -18,35 +18,25 @@ CREATE TABLE events (
 SINK = "CREATE TABLE sessions ({columns}) WITH ({sink})"
 INSERT = """
 INSERT INTO sessions
-SELECT {rows}
-FROM SESSION(TABLE events PARTITION BY {key}, DESCRIPTOR(ts), INTERVAL '{gap_s}' SECONDS)
-GROUP BY {key}, window_start, window_end
+SELECT user_id, min(time_us), max(time_us) + {gap_us}, count(*), sum(seconds)
+FROM SESSION(TABLE events PARTITION BY user_id, DESCRIPTOR(ts), INTERVAL '{gap_s}' SECONDS)
+GROUP BY user_id, window_start, window_end
 """
-SESSIONS = {
-    "key": "user_id",
-    "source": "user_id STRING, time_us BIGINT, seconds DOUBLE",
-    "sink": "user_id STRING, start_us BIGINT, end_us BIGINT, events BIGINT, seconds DOUBLE",
-    "rows": "user_id, min(time_us), max(time_us) + {gap_us}, count(*), sum(seconds)",
-}
-BIDS = {
-    "key": "bidder",
-    "source": "bidder BIGINT, time_us BIGINT",
-    "sink": "bidder BIGINT, start_time TIMESTAMP(3), end_time TIMESTAMP(3), bids BIGINT",
-    "rows": "bidder, window_start, window_end, count(*)",
-}
+SOURCE_COLUMNS = "user_id STRING, time_us BIGINT, seconds DOUBLE"
+SINK_COLUMNS = "user_id STRING, start_us BIGINT, end_us BIGINT, events BIGINT, seconds DOUBLE"
+NAMES = ["user_id", "start_us", "end_us", "events", "seconds"]
 
 
 def main() -> None:
     """Run the job of the command line."""
     job = json.loads(sys.argv[1])
-    task = BIDS if job["task"] == "bids" else SESSIONS
     settings = EnvironmentSettings.in_streaming_mode()
     environment = TableEnvironment.create(settings)
     environment.get_config().set("parallelism.default", "2")
     environment.get_config().set("table.local-time-zone", "UTC")
     delay = timedelta(seconds=job["delay_s"])
     files = Path(job["files"][0]).parent
-    source = SOURCE.format(columns=task["source"], delay=delay, files=files)
+    source = SOURCE.format(columns=SOURCE_COLUMNS, delay=delay, files=files)
     environment.execute_sql(source)
     rows = Path(job["answer"]).parent / "sessions"
     sink = (
@@ -54,13 +44,14 @@ def main() -> None:
         if job["rows"]
         else "'connector' = 'blackhole'"
     )
-    environment.execute_sql(SINK.format(columns=task["sink"], sink=sink))
+    environment.execute_sql(SINK.format(columns=SINK_COLUMNS, sink=sink))
     gap_us = job["gap_us"]
-    found = task["rows"].format(gap_us=gap_us)
-    insert = INSERT.format(rows=found, key=task["key"], gap_s=gap_us // 1_000_000)
+    insert = INSERT.format(gap_us=gap_us, gap_s=gap_us // 1_000_000)
     environment.execute_sql(insert).wait()
     if job["rows"]:
-        save(rows, job["rows"], job["task"])
+        parts = [path for path in rows.rglob("*") if path.is_file() and path.stat().st_size]
+        found = pd.concat([pd.read_csv(path, names=NAMES) for path in parts])
+        found.to_parquet(job["rows"], index=False)
     Path(job["answer"]).write_text("[]")
 
 

@@ -11,17 +11,17 @@ os.environ["POLARS_MAX_THREADS"] = "2"
 import polars as pl
 
 
-def sessions(files: list[str], gap_us: int) -> pl.DataFrame:
+def sessions(files: list[str], keys: list[str], gap_us: int) -> pl.DataFrame:
     """Return the sessions."""
-    events = pl.scan_parquet(files).select("user_id", pl.col("ts").to_physical(), "seconds")
-    ordered = events.sort("user_id", "ts")
-    same_user = pl.col("user_id") == pl.col("user_id").shift(1)
-    joins = same_user & (pl.col("ts").diff() <= gap_us)
+    events = pl.scan_parquet(files).select(*keys, pl.col("ts").to_physical(), "seconds")
+    ordered = events.sort(*keys, "ts")
+    is_same_key = pl.all_horizontal(pl.col(key) == pl.col(key).shift(1) for key in keys)
+    joins = is_same_key & (pl.col("ts").diff() <= gap_us)
     islands = ordered.with_columns(island=(~joins.fill_null(value=False)).cum_sum())
     return (
         islands.group_by("island")
         .agg(
-            pl.col("user_id").first(),
+            *(pl.col(key).first() for key in keys),
             start_us=pl.col("ts").min(),
             end_us=pl.col("ts").max() + gap_us,
             events=pl.len().cast(pl.Int64),
@@ -38,7 +38,7 @@ def main() -> None:
     batches = []
     for _ in range(job["repetitions"]):
         begun = time.time()
-        rows = sessions(job["files"], job["gap_us"])
+        rows = sessions(job["files"], job["keys"], job["gap_us"])
         took_s = time.time() - begun
         batches.append({"begun": begun, "took_s": took_s, "seconds": took_s})
     if job["rows"]:

@@ -18,12 +18,10 @@ from sessionkit.spark import sessionize
 SPECS = {"aggregates": totals, "functions": visits}
 
 
-def comparable(rows: DataFrame) -> DataFrame:
+def comparable(rows: DataFrame, keys: list[str]) -> DataFrame:
     """Return the columns that are compared."""
     starts, ends = (F.unix_micros(f"session_{name}") for name in ("start", "end"))
-    return rows.select(
-        "user_id", starts.alias("start_us"), ends.alias("end_us"), "events", "seconds"
-    )
+    return rows.select(*keys, starts.alias("start_us"), ends.alias("end_us"), "events", "seconds")
 
 
 def main() -> None:
@@ -33,6 +31,8 @@ def main() -> None:
     server.start()
     _, port = server.listening_address
     spark = SparkSession.builder.remote(f"sc://127.0.0.1:{port}").getOrCreate()
+    for name, value in job["settings"].items():
+        spark.conf.set(name, value)
     spec = SPECS[job["logic"]](WORKLOADS[job["workload"]])
     batches = []
     for _ in range(job["repetitions"]):
@@ -43,7 +43,7 @@ def main() -> None:
         took_s = time.time() - begun
         batches.append({"begun": begun, "took_s": took_s, "seconds": took_s})
     if job["rows"]:
-        pq.write_table(comparable(rows).toArrow(), job["rows"])
+        pq.write_table(comparable(rows, job["keys"]).toArrow(), job["rows"])
     Path(job["answer"]).write_text(json.dumps(batches))
     spark.stop()
     server.stop()

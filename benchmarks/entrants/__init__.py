@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from benchmarks.entrants.aggregates import AGGREGATES, NOTHING_SET
+from benchmarks.entrants.aggregates import AGGREGATES
 from benchmarks.entrants.by_hand import BY_HAND
 from benchmarks.entrants.chained import CHAINED
 from benchmarks.entrants.engines import ENGINES
@@ -15,9 +15,8 @@ from benchmarks.entrants.pages import AGGREGATES_PAGES, PAGES
 from benchmarks.entrants.spark_sql import (
     SESSION_WINDOW,
     SESSION_WINDOW_DEFAULT_STORE,
-    WINDOW_FUNCTIONS,
 )
-from benchmarks.entrants.transform import TRANSFORM, TRANSFORM_PANDAS
+from benchmarks.entrants.transform import TRANSFORM
 
 __all__ = ["ENTRANTS", "Entrant"]
 
@@ -26,7 +25,6 @@ ENTRANTS: Final[Mapping[str, Entrant]] = {
     for entrant in (
         FUNCTIONS,
         AGGREGATES,
-        NOTHING_SET,
         PAGES,
         AGGREGATES_PAGES,
         CHAINED,
@@ -35,8 +33,6 @@ ENTRANTS: Final[Mapping[str, Entrant]] = {
         FLAT_MAP_GROUPS,
         BY_HAND,
         TRANSFORM,
-        TRANSFORM_PANDAS,
-        WINDOW_FUNCTIONS,
         FLOOR,
         *ENGINES,
     )

@@ -10,7 +10,7 @@ from benchmarks.workloads import Workload
 from sessionkit import SessionSpec, Storage, aggregates
 from sessionkit.spark import sessionize
 
-__all__ = ["AGGREGATES", "NOTHING_SET", "totals"]
+__all__ = ["AGGREGATES", "totals"]
 
 
 def totals(workload: Workload, storage: Storage | None = None) -> SessionSpec[Any, Any, Any]:
@@ -19,7 +19,7 @@ def totals(workload: Workload, storage: Storage | None = None) -> SessionSpec[An
         View,
         {"events": aggregates.count(), "seconds": aggregates.sum("seconds")},
         result=VisitRow,
-        keys={"user_id": str},
+        keys=dict.fromkeys(workload.key_columns, str),
         event_time="ts",
         gap=workload.gap,
         watermark_delay=workload.disorder,
@@ -54,15 +54,4 @@ AGGREGATES: Final = Entrant(
     name="aggregates",
     about="sessionkit, aggregates instead of functions",
     ways={"sessions": sessions, "bids": bids},
-)
-
-NOTHING_SET: Final = Entrant(
-    name="aggregates, nothing set",
-    about="the same, with Spark's own settings for Arrow, sockets and partitions",
-    ways={"sessions": sessions},
-    settings={
-        "spark.python.unix.domain.socket.enabled": "false",
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**26),
-        "spark.sql.shuffle.partitions": "200",
-    },
 )

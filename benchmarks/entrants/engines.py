@@ -21,29 +21,37 @@ ENGINES: Final = (
     ),
     Entrant(
         name="Sail, aggregates",
-        about="sessionkit on Sail instead of Spark, aggregates instead of functions",
+        about="sessionkit on Sail, an engine without Java, aggregates instead of functions",
         script="sail_sessions.py",
         logic="aggregates",
         environment="sail",
     ),
     Entrant(
         name="Sail, functions",
-        about="sessionkit on Sail instead of Spark, plain functions",
+        about="sessionkit on Sail, plain functions, a worker process for each core",
         script="sail_sessions.py",
         logic="functions",
         environment="sail",
+    ),
+    *(
+        Entrant(
+            name=f"Sail, functions, {workers} worker{'' if workers == 1 else 's'}",
+            about=f"sessionkit on Sail, plain functions, {about}",
+            script="sail_sessions.py",
+            logic="functions",
+            environment="sail",
+            settings={"spark.sessionkit.workers": str(workers)},
+        )
+        for workers, about in {
+            0: "which run in the server itself",
+            1: "one worker process",
+            4: "four worker processes",
+        }.items()
     ),
     Entrant(
         name="Flink SQL",
         about="the SESSION window of Flink SQL, parallelism 2, from CSV files",
         script="flink_sql.py",
-        environment="flink",
-        reads="csv",
-    ),
-    Entrant(
-        name="PyFlink",
-        about="session windows of PyFlink's DataStream, parallelism 2, from CSV files",
-        script="flink_stream.py",
         environment="flink",
         reads="csv",
     ),

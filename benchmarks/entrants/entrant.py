@@ -31,7 +31,6 @@ class Entrant:
         reads: The format of the files that it gets; Flink from PyPI has no reader for Parquet.
         environment: The name of the packages that it needs besides the project's own.
         settings: Its own settings of Spark, in addition to the shared ones.
-        returns_rows: Whether its rows are compared; the floor has none.
     """
 
     name: str
@@ -42,4 +41,8 @@ class Entrant:
     reads: Literal["parquet", "csv"] = "parquet"
     environment: str | None = None
     settings: Mapping[str, str] = attrs.field(factory=dict)
-    returns_rows: bool = True
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is sessionkit."""
+        return self.about.startswith("sessionkit")

@@ -42,5 +42,4 @@ FLOOR: Final = Entrant(
     name="floor",
     about="the same rows to an empty Python function, 64 groups",
     ways={"sessions": to_nothing},
-    returns_rows=False,
 )

@@ -128,7 +128,7 @@ def process(key: Any, views: list[View], state: KeyState[Count], times: KeyTimes
 def visits(workload: Workload, storage: Storage | None = None) -> SessionSpec[Any, Any, Any]:
     """Return the spec of a workload's sessions."""
     return SessionSpec(
-        keys={"user_id": str},
+        keys=dict.fromkeys(workload.key_columns, str),
         event_time="ts",
         logic=Functions(
             event=View,

@@ -1,16 +1,16 @@
-"""What Spark has itself, all in the JVM: its session window, and window functions in SQL."""
+"""What Spark has itself, all in the JVM: its session window."""
 
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks.entrants.entrant import Entrant, Way
 from benchmarks.workloads import Task, Workload
 
-__all__ = ["SESSION_WINDOW", "SESSION_WINDOW_DEFAULT_STORE", "WINDOW_FUNCTIONS", "seconds_of"]
+__all__ = ["SESSION_WINDOW", "SESSION_WINDOW_DEFAULT_STORE", "seconds_of"]
 
 DEFAULT_STORE: Final = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
@@ -25,11 +25,11 @@ def by_session_window(events: DataFrame, workload: Workload) -> DataFrame:
     window = F.session_window("ts", seconds_of(workload.gap)).alias("window")
     sessions = (
         events.withWatermark("ts", seconds_of(workload.disorder))
-        .groupBy("user_id", window)
+        .groupBy(*workload.key_columns, window)
         .agg(F.count("*").alias("events"), F.sum("seconds").alias("seconds"))
     )
     return sessions.select(
-        "user_id",
+        *workload.key_columns,
         F.col("window.start").alias("session_start"),
         F.col("window.end").alias("session_end"),
         "events",
@@ -53,24 +53,6 @@ def bids_by_session_window(bids: DataFrame, workload: Workload) -> DataFrame:
     )
 
 
-def by_window_functions(events: DataFrame, workload: Workload) -> DataFrame:
-    """Find the sessions as gaps and islands, which only a batch can."""
-    of_user = Window.partitionBy("user_id").orderBy("time_us")
-    gap_us = workload.gap // timedelta(microseconds=1)
-    islands = (
-        events.select("user_id", F.unix_micros("ts").alias("time_us"), "seconds")
-        .withColumn("begins", F.col("time_us") - F.lag("time_us").over(of_user) > gap_us)
-        .withColumn("island", F.count_if("begins").over(of_user))
-    )
-    sessions = islands.groupBy("user_id", "island").agg(
-        F.timestamp_micros(F.min("time_us")).alias("session_start"),
-        F.timestamp_micros(F.max("time_us") + gap_us).alias("session_end"),
-        F.count("*").alias("events"),
-        F.sum("seconds").alias("seconds"),
-    )
-    return sessions.drop("island")
-
-
 BY_SESSION_WINDOW: Final[Mapping[Task, Way]] = {
     "sessions": by_session_window,
     "bids": bids_by_session_window,
@@ -86,9 +68,4 @@ SESSION_WINDOW_DEFAULT_STORE: Final = Entrant(
     about="Spark's own operator, the default state store",
     ways=BY_SESSION_WINDOW,
     settings={"spark.sql.streaming.stateStore.providerClass": DEFAULT_STORE},
-)
-WINDOW_FUNCTIONS: Final = Entrant(
-    name="SQL window functions",
-    about="`lag` and a running count over a window for each key, on Spark",
-    ways={"sessions": by_window_functions},
 )

@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any, Final
 
-import pandas as pd
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -23,7 +22,7 @@ from benchmarks.entrants.intervals import (
 from benchmarks.entrants.spark_sql import seconds_of
 from benchmarks.workloads import Workload
 
-__all__ = ["TRANSFORM", "TRANSFORM_PANDAS"]
+__all__ = ["TRANSFORM"]
 
 STORED_SESSIONS: Final = StructType([StructField("sessions", BinaryType())])
 STORED_COUNT: Final = StructType(
@@ -93,22 +92,6 @@ class Sessions(StatefulProcessor):
         return (Row(**dict(zip(COLUMNS, each, strict=True))) for each in over)
 
 
-class PandasSessions(Sessions):
-    """The same with frames."""
-
-    def own_windows(self, rows: Iterator[Any]) -> Iterator[Interval]:
-        """Return the window of each row."""
-        for frame in rows:
-            times_us = frame["time_us"].to_numpy().tolist()
-            seconds = frame["seconds"].to_numpy().tolist()
-            for time_us, spent in zip(times_us, seconds, strict=True):
-                yield time_us, time_us + self.gap_us, 1, spent
-
-    def rows(self, over: list[tuple[Any, ...]]) -> Iterator[Any]:
-        """Return what is over as Spark wants it."""
-        return iter([pd.DataFrame(over, columns=COLUMNS)] if over else [])
-
-
 class Counts(StatefulProcessor):
     """A running count of one user's events."""
 
@@ -127,19 +110,6 @@ class Counts(StatefulProcessor):
 
     def close(self) -> None:
         """Nothing to close."""
-
-
-class PandasCounts(Counts):
-    """The same with frames."""
-
-    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:  # noqa: N802, N803 - Spark's names
-        """Count the rows, and return the count."""
-        events, seconds = self.stored.get() or (0, 0.0)
-        for frame in rows:
-            events += len(frame)
-            seconds += sum(frame["seconds"].to_numpy().tolist())
-        self.stored.update((events, seconds))
-        yield pd.DataFrame([(key[0], events, seconds)], columns=["user_id", "events", "seconds"])
 
 
 def _events(events: DataFrame, workload: Workload) -> Any:
@@ -161,34 +131,15 @@ def sessions(events: DataFrame, workload: Workload) -> DataFrame:
     return with_times(grouped.transformWithState(processor, OUTPUT, "append", "EventTime"))
 
 
-def sessions_in_pandas(events: DataFrame, workload: Workload) -> DataFrame:
-    """Find the sessions, in frames."""
-    processor = PandasSessions(_gap_us(workload))
-    grouped = _events(events, workload)
-    return with_times(grouped.transformWithStateInPandas(processor, OUTPUT, "append", "EventTime"))
-
-
 def counts(events: DataFrame, workload: Workload) -> DataFrame:
     """Count each user's events, row by row."""
     grouped = events.select("user_id", "seconds").groupBy("user_id")
     return grouped.transformWithState(Counts(), COUNT_OUTPUT, "append", "None")
 
 
-def counts_in_pandas(events: DataFrame, workload: Workload) -> DataFrame:
-    """Count each user's events, in frames."""
-    grouped = events.select("user_id", "seconds").groupBy("user_id")
-    return grouped.transformWithStateInPandas(PandasCounts(), COUNT_OUTPUT, "append", "None")
-
-
 TRANSFORM: Final = Entrant(
     name="transformWithState",
     about="`transformWithState` in Python, rows, one group a key",
     ways={"sessions": sessions, "counts": counts},
-    environment="protobuf",
-)
-TRANSFORM_PANDAS: Final = Entrant(
-    name="transformWithStateInPandas",
-    about="`transformWithStateInPandas`, one group a key",
-    ways={"sessions": sessions_in_pandas, "counts": counts_in_pandas},
     environment="protobuf",
 )

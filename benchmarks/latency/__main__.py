@@ -16,7 +16,7 @@ import pyspark
 from benchmarks import environments
 from benchmarks.latency.child import Job
 from benchmarks.latency.entrants import ENTRANTS, Kind
-from benchmarks.results import LATENCIES, Latency, save_latencies
+from benchmarks.results import RESULTS, keep_latencies
 from tests.support.kafka import Kafka, java_with_kafka, running_kafka
 
 __all__ = ["line_of", "main"]
@@ -47,8 +47,8 @@ def main() -> None:
             found[name, rate] = answer
             kind = ENTRANTS[name].kind
             figures = {each: answer[each] for each in ("p50_s", "p99_s", "n")}
-            latency = Latency(rate=rate, entrant=name, against=AGAINST[kind], load=load, **figures)
-            save_latencies([latency], LATENCIES)
+            about = {"rate": rate, "entrant": name, "against": AGAINST[kind], "load": load}
+            keep_latencies(RESULTS, [{**about, **figures}])
             line = line_of(name, rate, answer, found.get((AGAINST[kind], rate)))
             print(f"{line}  load {load:.1f}", flush=True)
 

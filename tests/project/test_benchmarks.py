@@ -1,6 +1,7 @@
 """The parts of the benchmark that need no Spark: were they wrong, so would its figures be."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -8,18 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks import bases, sequences
+from benchmarks import bases, report, sequences
 from benchmarks.calls import CASES, prepared
 from benchmarks.entrants import ENTRANTS
 from benchmarks.entrants.intervals import merged
 from benchmarks.events import batch_of_events
 from benchmarks.phases import PHASES, Stopwatch
-from benchmarks.report import page, summary
-from benchmarks.results import Result, Run, Sample
-from benchmarks.rows import difference, expected
-from benchmarks.targets import TARGETS, Ratio
+from benchmarks.results import FRESH, Run, Sample, figures_of, keep, loaded
+from benchmarks.rows import difference, expected, with_one_key
 from benchmarks.workloads import WORKLOADS, Workload
-from tests.support.pages import ROOT
 
 SMALL = Workload(
     name="small", about="some events", entrants=("functions",), events=200, keys=20, batches=3
@@ -66,27 +64,51 @@ def test_the_expected_sessions_are_those_of_merged_intervals() -> None:
     assert right.num_rows > 20
 
 
-def test_every_target_is_about_a_workload_and_its_entrants() -> None:
-    """A target of another name would always say `not run`."""
-    entrants = {each.family: each.entrants for each in WORKLOADS.values()}
-    for target in TARGETS:
-        assert target.entrant in entrants[target.workload]
-        others = target.others if isinstance(target, Ratio) else ()
-        assert {*others} <= {*entrants[target.workload]}
+def test_a_key_of_three_columns_is_as_many_users_as_it_has_values() -> None:
+    """Users that share a name aren't one where their site or device differs."""
+    keys = ("site", "device", "user_id")
+    events = batch_of_events(attrs.evolve(SMALL, key_columns=keys), 0)
+    assert 20 == len({tuple(event[name] for name in keys) for event in events.to_pylist()})
+    assert 4 == len(set(events["user_id"].to_pylist()))
+    assert 20 == len(
+        set(with_one_key(events, attrs.evolve(SMALL, key_columns=keys))["user_id"].to_pylist())
+    )
 
 
-def test_the_page_has_the_targets_and_a_table_for_each_workload() -> None:
-    """It's made of the results alone, so no figure is copied by hand."""
-    seconds = {"functions": [9.0, 1.0], "by hand": [9.0, 20.0]}
-    runs = {
-        name: [Run([Sample(each, each / 2, each / 4) for each in batches], peak_rss_bytes=10**9)]
-        for name, batches in seconds.items()
-    }
-    found = Result(workload=SMALL, runs=runs, scale=0.5, machine={"cores": 2}, not_run={})
-    text = page({"small": found})
+def test_what_is_kept_of_a_run_is_the_median_of_the_samples_that_count() -> None:
+    """The first is left out, and what comes later replaces only what it has measured again."""
+    run = Run([Sample(9.0, 9, 9), Sample(1.0, 0.5, 0.25), Sample(3.0, 1, 0.75)], 10**9)
+    found = figures_of(run, 1, load=0.5)
+    assert (2.0, 1.25, 0.5, 2) == tuple(
+        found[name] for name in ("seconds", "cpu_s", "outside_jvm_s", "n")
+    )
 
-    assert "| small | functions | time / by hand | 1/20 | 1/18 | yes |" in text
-    assert "| functions | 1.00 | 0.75 | 0.25 | 1.00 | - | - | 1 |" in text
+
+def test_a_run_that_is_stopped_keeps_what_it_has_measured(tmp_path: Path) -> None:
+    """Each entrant is written when it's done; one that has left the workload goes."""
+    path = tmp_path / "results.json"
+    for name, seconds in (("a", 1.0), ("b", 2.0), ("a", 3.0), ("c", 4.0)):
+        keep(path, "small", {"cores": 2}, {name: {"seconds": seconds}}, ["c", "a"])
+    workloads = loaded(path)["workloads"]
+    assert {"c": {"seconds": 4.0}, "a": {"seconds": 3.0}} == workloads["small"]["entrants"]
+
+
+def test_where_the_memory_of_sail_ends_goes_by_the_two_largest_batches() -> None:
+    """By what each further event took."""
+    entrants = ({"Sail, aggregates": {"peak_bytes": each * 1e9}} for each in (9, 2, 6))
+    names = (f"growth-batch-{size}" for size in (1_000_000, 20_000_000, 100_000_000))
+    found = {name: {"entrants": each} for name, each in zip(names, entrants, strict=True)}
+    assert (
+        "Sail holds the batch in memory, here 50 bytes of an event: 100,000,000 events took 6.0 GB,"
+        " so 16 GB end at about 300,000,000 events.\n"
+    ) == report.growth({"workloads": found})
+
+
+def test_all_entrants_of_a_workload_are_of_one_run() -> None:
+    """Figures of two days, or of two machines, can't be compared."""
+    for name, workload in loaded()["workloads"].items():
+        when = [datetime.fromisoformat(each["when"]) for each in workload["entrants"].values()]
+        assert max(when) - min(when) < FRESH, name
 
 
 @pytest.mark.parametrize("case", ["small", "keys"])
@@ -124,11 +146,3 @@ def test_only_the_second_half_of_a_run_is_compared() -> None:
     runs = [Run(samples, peak_rss_bytes=0)] * 2
 
     assert "chained | 0.500 | 600 ms | 600 ms | 0.300 | 0.100 | 2" == bases.line_of("chained", runs)
-
-
-def test_the_page_of_the_site_is_the_summary_of_all_results() -> None:
-    """Its seconds, targets and entrants are those of the whole page, which no visitor needs."""
-    whole = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    shown = (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")
-    assert shown == summary(whole)
-    assert "| dense | 1,000,000 events of 200,000 keys in a batch | aggregates 1." in shown
