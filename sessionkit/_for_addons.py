@@ -28,6 +28,7 @@ __all__ = [
     "check_extra",
     "check_key_and_time",
     "check_path",
+    "check_plan",
     "check_query",
     "check_text",
     "dropped_in",
@@ -50,6 +51,8 @@ __all__ = [
     "names",
     "names_of",
     "newest_event_in",
+    "other_run",
+    "plan_of_batch",
     "printable",
     "progress_value",
     "query_id_of",
@@ -110,6 +113,7 @@ if TYPE_CHECKING:
         watermark_in,
     )
     from sessionkit.spark.sinks import Difference, FinishedBatch, RepairableSink, Span, finished
+    from sessionkit.spark.sinks.runs import check_plan, other_run, plan_of_batch
     from sessionkit.spec.base import AnySpec, Spec
 else:
     __getattr__, __dir__ = lazy_names(
@@ -130,4 +134,5 @@ else:
         "sessionkit.spark._settings",
         "sessionkit.spark.progress",
         "sessionkit.spark.sinks",
+        "sessionkit.spark.sinks.runs",
     )

@@ -283,7 +283,7 @@ class WriteBatches:
         try:
             self._write(frame, number)
         except Exception as error:
-            begin_with(SinkError(_reason(error)), error)
+            begin_with(SinkError(reason_of(error)), error)
             raise
 
     def _write(self, frame: DataFrame, number: int) -> None:
@@ -336,7 +336,7 @@ def drain(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
     """Return the message of an error; for an error of Spark or Java, that of its first cause."""
     text = str(error)
     if isinstance(error, PySparkException):

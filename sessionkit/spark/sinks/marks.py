@@ -10,7 +10,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from hashlib import sha256
 from secrets import randbelow
 from time import time_ns
 from typing import Final, Protocol
@@ -22,6 +21,7 @@ from pyspark.sql import functions as F
 from sessionkit.errors import SinkError
 from sessionkit.spark._logs import exists, if_there
 from sessionkit.spark._paths import literal_path
+from sessionkit.spark.sinks.runs import NO_PLAN, check_plan
 
 QUERY: Final = "query_id"
 """The column that names the subfolders of a query: its id, and the run that wrote the files."""
@@ -33,7 +33,6 @@ RUNS: Final = "_runs"
 """The folder with a note of each run."""
 LOG: Final = "_spark_metadata"
 """The folder in which Spark's own file sink has a file for each micro-batch."""
-NO_PLAN: Final = ""
 RUNS_OF_A_TICK: Final = 1000
 OF_RUN: Final = re.compile(rf"/{QUERY}=([^/]+)/{BATCH}=")
 RUN: Final = re.compile(rf"/{RUNS}/(\d+)/")
@@ -131,7 +130,7 @@ class Claim:
             return False
         # All marks name one folder. Of saved files, only those of the last run may be marked.
         note = max(notes, key=lambda note: (note.is_mark, note.run))
-        self._check_plan(number, note, plan())
+        check_plan(self.place, self.query_id, number, plan(), note.plan)
         if not note.is_mark:
             self.finish(number, note.folder, note.plan, clear)
         return True
@@ -143,15 +142,6 @@ class Claim:
         self.check()
         clear(folder)
         self.notes.add(number, attrs.evolve(note, is_mark=True))
-
-    def _check_plan(self, number: int, note: Note, plan: str) -> None:
-        if NO_PLAN in {plan, note.plan} or plan == note.plan:
-            return
-        found = (
-            f"{self.place} has other rows for micro-batch {number}: two copies of the checkpoint "
-            f"of the query {self.query_id} were running, and the other one wrote them"
-        )
-        raise SinkError(found, "go on with the other copy, or restore this one and the folder")
 
 
 # -------------------------------------------------------------------------------------- on Spark
@@ -242,14 +232,6 @@ class Folder:
         # No two runs write to one folder: the end of one job would delete the other's files.
         line = self.spark.createDataFrame([(text,)], "line string")
         line.coalesce(1).write.mode("append").text(f"{self.of_query}/{name}")
-
-
-def plan_of_batch(spark: SparkSession, checkpoint: str | None, number: int) -> str:
-    """Return a checksum of what a checkpoint says of a planned micro-batch."""
-    if checkpoint is None:
-        return NO_PLAN
-    place = f"{literal_path(checkpoint)}/offsets/{number}"
-    return sha256(spark.read.text(place, wholetext=True).collect()[0][0].encode()).hexdigest()[:16]
 
 
 def finished_rows(

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.utils import is_remote
 
-from sessionkit.errors import SinkError, SpecError
+from sessionkit.errors import SessionkitError, SinkError, SpecError
 from sessionkit.spark._columns import twice_problems
 from sessionkit.spark._logs import exists, root_of
 from sessionkit.spark._paths import LOCAL_ROOT
@@ -34,6 +34,7 @@ from sessionkit.spark.sinks.batches import (
     Start,
     WriteBatches,
     check_places,
+    reason_of,
     routes_of,
 )
 from sessionkit.spark.sinks.marks import (
@@ -43,8 +44,8 @@ from sessionkit.spark.sinks.marks import (
     Claim,
     Folder,
     numbers_from,
-    plan_of_batch,
 )
+from sessionkit.spark.sinks.runs import other_run, plan_of_batch
 from sessionkit.spark.sinks.texts import check_messages, check_texts, rows_for, written_as
 from sessionkit.spark.sinks.values import (
     AtLeastOnce,
@@ -59,6 +60,7 @@ from sessionkit.spark.sinks.values import (
     described,
 )
 
+OF_SPARK: Final = ("py4j.", "pyspark.")
 BUILT_IN: Final = ("parquet", "orc", "json", "csv", "text")
 NO_FORMAT: Final = re.compile(r"DATA_SOURCE_NOT_(FOUND|ENABLED)|Failed to find (the )?data source")
 
@@ -237,7 +239,29 @@ class OnceWriter(BatchWriter):
         return last is not None and last >= batch.number
 
     def write(self, batch: Batch) -> None:
-        self.sink.write(batch.frame, batch.query_id, batch.number)
+        """Call the user's function; the store alone knows which of two runs is the second one."""
+        number, query_id = batch.number, batch.query_id
+        try:
+            self.sink.write(batch.frame, query_id, number)
+        except Exception as error:
+            first, *_ = reason_of(error).splitlines() or [type(error).__name__]
+            if self._has(batch):
+                reason = f", and `write` of ExactlyOnce ended with {first}"
+                raise other_run(described(self.sink), query_id, number, reason) from error
+            if isinstance(error, SessionkitError) or type(error).__module__.startswith(OF_SPARK):
+                raise  # it isn't of the store
+            found = (
+                f"`write` of ExactlyOnce failed for micro-batch {number} of the query {query_id}, "
+                f"and {described(self.sink)} doesn't have it: {first}"
+            )
+            hint = "if another run of the query is active, stop it; then start this one again"
+            raise SinkError(found, hint) from error
+
+    def _has(self, batch: Batch) -> bool:
+        try:
+            return self.is_written(batch)
+        except Exception:  # noqa: BLE001 (the store may be away: the first error says why)
+            return False
 
 
 @attrs.frozen
