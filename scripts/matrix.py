@@ -61,6 +61,7 @@ TABLES: Final = (
     "tests/addons/test_delta.py",
     "tests/addons/test_iceberg.py",
     "tests/addons/test_lake_borders.py",
+    "tests/addons/test_lake_orders.py",
     "tests/addons/test_lake_queries.py",
     "tests/addons/test_merging.py",
     "tests/addons/test_repair.py",

@@ -1,5 +1,6 @@
 """Write rows to a Delta Lake table, each exactly once."""
 
+import json
 import logging
 import os
 import re
@@ -13,7 +14,17 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sessionkit import SpecError
-from sessionkit._for_addons import Difference, Span, explained, names, names_of, quoted
+from sessionkit._for_addons import (
+    Difference,
+    Span,
+    check_plan,
+    explained,
+    names,
+    names_of,
+    other_run,
+    plan_of_batch,
+    quoted,
+)
 from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, merge_span
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
@@ -25,14 +36,21 @@ DEFAULTS: Final = ("spark_catalog", "default")
 """The default catalog and schema."""
 DIGITS: Final = 20
 """The number of digits of the table version at the start of a log file's name."""
-ACTIONS: Final = "txn struct<appId: string, version: bigint>, commitInfo struct<operation: string>"
+ACTIONS: Final = (
+    "txn struct<appId: string, version: bigint>, "
+    "commitInfo struct<operation: string, userMetadata: string>"
+)
 LOGGER: Final = logging.getLogger("sessionkit")
 CONFLICTS: Final = re.compile(
     "DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)"
     r"|Concurrent(Append|Delete\w+|Transaction|Write)Exception|(Metadata|Protocol)ChangedException"
 )
 """The errors of Delta for conflicting commits."""
-SETTINGS: Final = "spark.databricks.delta.write."
+LATE: Final = 100
+"""The number of commits before a checkpoint of the log that are late ones too."""
+NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
+"""The setting of the session for the note of a commit, which users may have set for themselves."""
+SETTINGS: Final = {"txn": "spark.databricks.delta.write.txn", "userMetadata": NOTE}
 
 
 @explained()
@@ -43,6 +61,7 @@ class Delta:
 
     The sink creates the table if there is none. Each micro-batch is one transaction with the id of
     the query, the kind of the rows and its own number: Delta skips one that the table already has.
+    If another run of the query has written it, with other rows, this run ends.
 
     Example:
         from sessionkit.addons.delta import Delta
@@ -129,16 +148,12 @@ def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[in
     Delta has no SQL for it, so this reads the last checkpoint of the log and the later commits.
     Delta skips repeats up to that version even in a table restored to a version without them.
     """
-    try:
-        (place,) = spark.sql(f"DESCRIBE DETAIL {table}").select("location").collect()[0]
-    except PySparkException:
+    log = _log_of(spark, table)
+    if log is None:
         return None, False  # the table doesn't exist yet
-    log = f"{place}/_delta_log"
-    names = map(os.path.basename, _read(spark, "parquet", f"{log}/*.checkpoint*").inputFiles())
-    newest = max((int(name[:DIGITS]) for name in names), default=0)
+    newest = _newest_checkpoint(spark, log)
     kept = _read(spark, "parquet", f"{log}/{newest:0{DIGITS}}.checkpoint*.parquet")
-    later = F.col("file_name") >= f"{newest:0{DIGITS}}"  # Spark prunes the files by it
-    recent = _read(spark, "json", f"{log}/*.json").where(later)
+    recent = _commits(spark, log, newest)
     is_ours = F.col("txn.appId") == transaction
     is_restore = F.col("commitInfo.operation") == "RESTORE"
     version, file = F.col("txn.version"), F.col("file_name")
@@ -146,6 +161,39 @@ def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[in
     highest = [F.max(F.when(is_kind, value)) for is_kind, value in kinds]
     last, written_at, restored_at = kept.union(recent).agg(*highest).collect()[0]
     return last, last is not None and (restored_at or "") > written_at
+
+
+def _notes(spark: SparkSession, table: str, transaction: str, number: int) -> dict[int, str | None]:
+    """Return the notes of late commits of a transaction, by version, from this one on."""
+    log = _log_of(spark, table)
+    if log is None:
+        return {}
+    commits = _commits(spark, log, _newest_checkpoint(spark, log) - LATE)
+    of_query = F.when(F.col("txn.appId") == transaction, F.col("txn.version"))
+    by_commit = commits.groupBy("file_name").agg(
+        F.max(of_query).alias("number"), F.max("commitInfo.userMetadata").alias("note")
+    )
+    return {row.number: row.note for row in by_commit.where(F.col("number") >= number).collect()}
+
+
+def _log_of(spark: SparkSession, table: str) -> str | None:
+    """Return the folder with the log of a table; None if there is no table."""
+    try:
+        (place,) = spark.sql(f"DESCRIBE DETAIL {table}").select("location").collect()[0]
+    except PySparkException:
+        return None
+    return f"{place}/_delta_log"
+
+
+def _newest_checkpoint(spark: SparkSession, log: str) -> int:
+    names = map(os.path.basename, _read(spark, "parquet", f"{log}/*.checkpoint*").inputFiles())
+    return max((int(name[:DIGITS]) for name in names), default=0)
+
+
+def _commits(spark: SparkSession, log: str, first: int) -> DataFrame:
+    """Return the actions of the commits from a version on."""
+    later = F.col("file_name") >= f"{max(first, 0):0{DIGITS}}"  # Spark prunes the files by it
+    return _read(spark, "json", f"{log}/*.json").where(later)
 
 
 def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
@@ -174,16 +222,25 @@ def check_delta(spark: SparkSession) -> None:
             raise UnsupportedError(found, hint) from None
 
 
-@attrs.frozen
+@attrs.define
 class DeltaWriter(BatchWriter):
-    """Writes micro-batches; Delta skips one that the table already has."""
+    """
+    Writes micro-batches; Delta skips one that the table already has.
+
+    It says nothing of that, so the note of each commit has the plan of its micro-batch.
+
+    Attributes:
+        checkpoint: The checkpoint location of the query; None if unknown.
+    """
 
     sink: Delta
     upsert: Upsert
     route: str
     table: Table = attrs.Factory(lambda self: delta_table(self.sink), takes_self=True)
+    checkpoint: str | None = attrs.field(default=None, init=False)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
+        self.checkpoint = checkpoint
         if self.upsert.key:
             check_alone(spark, checkpoint, "a table of Delta", "delta")
 
@@ -221,6 +278,37 @@ class DeltaWriter(BatchWriter):
         return f"{query_id}/{self.route}"
 
     def write(self, batch: Batch) -> None:
-        transaction = self._transaction(batch.query_id)
+        spark, transaction = batch.frame.sparkSession, self._transaction(batch.query_id)
         mark = {"txnAppId": transaction, "txnVersion": str(batch.number)}
-        self.table.write(batch.frame, self.upsert, mark)
+        plan = plan_of_batch(spark, self.checkpoint, batch.number)
+        if not plan or spark.conf.get(NOTE, None) is not None:  # the note is the user's
+            self.table.write(batch.frame, self.upsert, mark)
+            return
+        note = json.dumps({"sessionkit": transaction, "batch": batch.number, "plan": plan})
+        self.table.write(batch.frame, self.upsert, {**mark, "userMetadata": note})
+        newest = spark.sql(f"DESCRIBE HISTORY {self.table.name} LIMIT 1").select("userMetadata")
+        if [(note,)] != newest.collect():
+            self._check_own(batch, transaction, plan)
+
+    def _check_own(self, batch: Batch, transaction: str, plan: str) -> None:
+        """Check that the table has this micro-batch, not that of another run."""
+        label, query_id, number = self.sink.label, batch.query_id, batch.number
+        try:
+            notes = _notes(batch.frame.sparkSession, self.table.name, transaction, number)
+        except PySparkException as error:
+            # A catalog may forbid direct reads of a table's files.
+            reason = str(error).partition("\n")[0]
+            LOGGER.warning("the log of %s can't be compared: %s", self.sink.table, reason)
+            return
+        if number in notes:
+            check_plan(label, query_id, number, plan, plan_in(notes[number]))
+        elif notes:
+            raise other_run(label, query_id, max(notes))
+
+
+def plan_in(note: str | None) -> str | None:
+    """Return the plan of a micro-batch in the note of its commit; None if it has none."""
+    try:
+        return str(json.loads(note or "")["plan"])
+    except (ValueError, LookupError, TypeError):
+        return None

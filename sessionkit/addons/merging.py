@@ -68,7 +68,8 @@ class Table:
         name: Its name in SQL.
         label: Its name in messages.
         kind: The name of its data source.
-        settings: The prefix with which a write option is a setting of the session.
+        settings: The settings of the session, by the prefix of the write options that they stand
+            for in a `MERGE`, which has no options.
         conflicts: Matches the error of a commit that conflicts with another one.
         is_known: Whether the table has existed in this run, with all rows of the query.
     """
@@ -76,7 +77,7 @@ class Table:
     name: str
     label: str
     kind: str
-    settings: str
+    settings: Mapping[str, str]
     conflicts: re.Pattern[str]
     is_known: bool = attrs.field(default=False, init=False)
 
@@ -89,13 +90,12 @@ class Table:
     ) -> None:
         """Create the table if needed, and commit rows; retry after a conflicting commit."""
         spark = rows.sparkSession
-        if not self.is_known:
-            empty = spark.createDataFrame([], rows.schema)
-            empty.write.format(self.kind).mode("ignore").saveAsTable(self.name)
-            self.is_known = True
+        self.create(rows)
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                self.commit(rows, upsert, mark)
+                self.commit(rows, upsert, mark, is_written)
+            except SinkError:
+                raise
             except Exception as error:
                 if self._is_gone(spark):
                     found = f"{self.label} is gone, to which this query was writing"
@@ -105,20 +105,51 @@ class Table:
                     raise
                 if is_written():
                     return
-                if attempt == ATTEMPTS:
-                    raise
                 reason = str(error).partition("\n")[0]
+                if attempt == ATTEMPTS:
+                    found = (
+                        f"{self.label} had another commit during each of {ATTEMPTS} tries to write "
+                        f"a micro-batch: {reason}"
+                    )
+                    hint = "stop what else changes the table, then start the query again"
+                    raise SinkError(found, hint) from error
                 LOGGER.warning("%s: attempt %d failed: %s", self.label, attempt, reason)
             else:
                 return
 
-    def commit(self, rows: DataFrame, upsert: Upsert, mark: Mapping[str, str]) -> None:
-        """Commit rows with a mark: options of the write, or settings, since `MERGE` has none."""
+    def create(self, rows: DataFrame) -> None:
+        """Create the table if there is none, and this run knows of none."""
+        if not self.is_known:
+            empty = rows.sparkSession.createDataFrame([], rows.schema)
+            empty.write.format(self.kind).mode("ignore").saveAsTable(self.name)
+            self.is_known = True
+
+    def commit(
+        self,
+        rows: DataFrame,
+        upsert: Upsert,
+        mark: Mapping[str, str],
+        is_written: Callable[[], bool],
+    ) -> None:
+        """Commit rows with a mark, which is in the same transaction."""
+        del is_written  # the format itself skips a micro-batch that the table has
+        self.add(rows, upsert, mark)
+
+    def add(
+        self, rows: DataFrame, upsert: Upsert, mark: Mapping[str, str], branch: str | None = None
+    ) -> None:
+        """Add rows to the table, or to a branch of it, in one transaction."""
+        target = self.name if branch is None else f"{self.name}.{branch}"
         if upsert.key and not rows.isEmpty():
-            settings = {f"{self.settings}{option}": value for option, value in mark.items()}
-            merge(rows, upsert, self.name, settings)
+            settings = {
+                option.replace(prefix, setting, 1): value
+                for option, value in mark.items()
+                for prefix, setting in self.settings.items()
+                if option.startswith(prefix)
+            }
+            merge(rows, upsert, target, settings)
         else:
-            rows.writeTo(self.name).options(**mark).append()
+            rows.writeTo(target).options(**mark).append()
 
     def is_conflict(self, error: Exception) -> bool:
         return self.conflicts.search(f"{type(error).__name__}: {error}") is not None

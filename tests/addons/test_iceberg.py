@@ -1,21 +1,23 @@
 """The sink Iceberg: what Iceberg alone needs."""
 
-from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import ParseException
+from pyspark.sql import SparkSession
 
 from sessionkit import SpecError
 from sessionkit.addons.iceberg import (
     CONFLICTS,
     SETTINGS,
+    BranchedTable,
     Iceberg,
     IcebergWriter,
     check_catalog,
+    check_extensions,
     check_merge,
 )
-from sessionkit.addons.merging import Table
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import UnsupportedError
 from sessionkit.spark import start_query
@@ -97,29 +99,59 @@ def test_a_micro_batch_that_another_run_has_written_is_there(lake: IcebergSchema
     assert not writer.is_written(Batch(frame, 7, "another query", "run"))
 
 
-def test_a_merge_that_meets_another_commit_is_tried_again(lake: IcebergSchema) -> None:
-    """Iceberg refuses one of two merges that began from the same snapshot."""
+@pytest.mark.parametrize("key", [(), ("id",)], ids=["added", "merged"])
+def test_a_micro_batch_that_meets_another_commit_is_tried_again(
+    key: tuple[str, ...], lake: IcebergSchema
+) -> None:
+    """Whatever was committed meanwhile, the branch begins anew, and the row is there once."""
     spark, table = lake.spark, lake.name("t")
-    frames = [spark.createDataFrame([(one, one)], "id long, n long") for one in range(4)]
-    upsert = Upsert(table, ("id", "n"), ("id",))
-    writer = IcebergWriter(Iceberg(table, key="id"), upsert, "all")
+    frames = [spark.createDataFrame([(one, one)], "id long, n long") for one in range(3)]
+    upsert = Upsert(table, ("id", "n"), key)
+    writer = IcebergWriter(Iceberg(table, key=key), upsert, "all")
     writer.write(Batch(frames[0], 0, "query", "run"))
-    met: list[Mapping[str, str]] = []
+    met = list[str]()
 
-    class Meeting(Table):
-        def commit(self, rows: DataFrame, upsert: Upsert, mark: Mapping[str, str]) -> None:
+    class Meeting(BranchedTable):
+        def publish(self, spark: SparkSession) -> None:
             if not met:
-                met.append(mark)
-                message = "org.apache.iceberg.exceptions.ValidationException: Found conflicting"
-                raise RuntimeError(message)
-            super().commit(rows, upsert, mark)
+                met.append(self.branch)
+                frames[1].writeTo(self.name).append()
+            super().publish(spark)
 
     meeting = Meeting(table, "t", "iceberg", SETTINGS, CONFLICTS)
     writer = IcebergWriter(writer.sink, upsert, "all", meeting)
-    writer.write(Batch(frames[1], 1, "query", "run"))
+    writer.write(Batch(frames[2], 1, "query", "later"))
 
-    assert [{"snapshot-property.sessionkit.query.all": "1"}] == met
-    assert [(0, 0), (1, 1)] == rows_in(lake, "t", "id", "n")
+    assert ["sessionkit_query_all_later"] == met
+    assert [(0, 0), (1, 1), (2, 2)] == rows_in(lake, "t", "id", "n")
+    refs = spark.sql(f"SELECT name FROM {table}.refs").collect()  # noqa: S608
+    assert {"main", *met} == {name for (name,) in refs}
+
+
+def test_a_table_of_ones_own_needs_no_snapshot(lake: IcebergSchema) -> None:
+    """A branch of a table without one begins with an empty one."""
+    spark, table = lake.spark, lake.name("t")
+    spark.sql(f"CREATE TABLE {table} (id bigint) USING iceberg")
+    writer = IcebergWriter(Iceberg(table, key=()), Upsert(table, ("id",)), "all")
+    for number in range(2):
+        frame = spark.createDataFrame([(number,)], "id long")
+        writer.write(Batch(frame, number, "query", "run"))
+
+    assert [(0,), (1,)] == rows_in(lake, "t", "id")
+
+
+def test_a_session_without_the_extensions_is_refused() -> None:
+    """Only they can make a branch."""
+
+    class Plain:
+        def sql(self, text: str) -> None:
+            raise ParseException(f"[PARSE_SYNTAX_ERROR] Syntax error at or near 'BRANCH': {text}")
+
+    plain: Any = Plain()
+    with pytest.raises(UnsupportedError, match="needs Iceberg's SQL extensions") as refused:
+        check_extensions(plain, "lake")
+
+    assert "Hint: set spark.sql.extensions=org.apache.iceberg.spark" in str(refused.value)
 
 
 def test_a_table_may_say_what_is_never_null(lake: IcebergSchema, tmp_path: Path) -> None:
