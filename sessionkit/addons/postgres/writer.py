@@ -93,10 +93,12 @@ class PostgresWriter(BatchWriter):
                 table = tables.target(connection, self.sink, self.upsert, query_id)
                 *_, last = tables.check(connection, table, rows.schema)
                 (server,) = connection.execute(tables.SERVER)
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
             reason, *_ = str(error).splitlines() or [type(error).__name__]
             found = f"PostgreSQL gave no answer about {self.sink.label}: {reason}"
             hint = "start the query again when the server takes connections"
+            if not isinstance(error, psycopg.OperationalError):
+                hint = "give the role of `dsn` what it lacks, and start the query again"
             raise SinkError(found, hint) from error
         identity = (*server, table.schema, table.name)
 

@@ -175,6 +175,20 @@ def test_a_server_that_is_gone_at_the_start_is_named() -> None:
         writer.ledger(rows, None)
 
 
+def test_a_role_without_a_right_is_told_what_it_lacks(postgres: server.Postgres) -> None:
+    """At the start, where another role has made the table of the last micro-batches."""
+    postgres.run(
+        "CREATE ROLE weak LOGIN PASSWORD 'weak'; CREATE SCHEMA lent; "
+        "GRANT USAGE ON SCHEMA lent TO weak; "
+        "CREATE TABLE lent.sessionkit_batches (table_name text, query_id text, batch_id bigint)"
+    )
+    dsn = make_conninfo(postgres.dsn, user="weak", password="weak")  # noqa: S106 (its own)
+    schema, rows = T.StructType().add("id", T.LongType()), MagicMock()
+    writer = writer_of(Postgres(dsn, "lent.t"), schema)
+    with pytest.raises(SinkError, match=r"table lent.t: permission denied .*\n\nHint: give"):
+        writer.ledger(rows, None)
+
+
 @pytest.mark.parametrize("retry_for", ["2 minutes", "0 seconds"])
 def test_what_a_wait_cannot_help_fails_at_once(postgres: server.Postgres, retry_for: str) -> None:
     """A server that refuses the password, and any loss where the user wants no second try."""
