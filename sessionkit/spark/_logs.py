@@ -233,7 +233,10 @@ def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
     if not exists(spark, path):  # Spark would look for a log in it, and warn that it's missing
         return {}
     files = spark.read.text(literal_path(path), wholetext=True)
-    return {row[0]: row[1] for row in files.select(F.col("_metadata.file_name"), "value").collect()}
+    rows = files.select(F.col("_metadata.file_name"), "value").collect()
+    # Spark lists empty files, and reads none.
+    names = (file.rpartition("/")[2] for file in files.inputFiles())
+    return {**dict.fromkeys(names, ""), **{row[0]: row[1] for row in rows}}
 
 
 def exists(spark: SparkSession, path: str, glob: str = "") -> bool:
@@ -291,8 +294,11 @@ def _files(log: str, last: int | None, spark: SparkSession) -> tuple[str, ...]:
 
 def check_logs(path: str, spark: SparkSession, readings: Sequence[int] = ()) -> Logs:
     """Check that a checkpoint's logs are complete and agree; for `readings`, see `Logs`."""
-    logs = logs_of(path, spark)
-    damage = next(_damage(logs, readings, spark), None) if logs.offsets or logs.commits else None
+    logs, damage = logs_of(path, spark), None
+    if logs.offsets or logs.commits:
+        damage = next(_damage(logs, readings, spark), None)
+    elif exists(spark, f"{path}/state"):
+        damage = f"{path}/offsets is missing or empty, and there is state"
     if damage is not None:
         raise damaged_checkpoint(damage)
     return logs

@@ -1,11 +1,13 @@
 """Refuse queries by the plan of a frame, before Spark would find out late, or never."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Final, get_args
 
-from sessionkit.errors import SpecError
+from sessionkit.errors import SessionkitError, SpecError
+from sessionkit.spark._causes import first_cause, hint_of
 from sessionkit.spark._paths import folder_of, is_read_with
 from sessionkit.spark._plan import AGGREGATE, SETS_EVENT_TIME, PlanNode
 from sessionkit.spark.sinks import OutputMode
@@ -116,9 +118,20 @@ def _second_watermark(path: Sequence[PlanNode]) -> SpecError:
     return SpecError(found, f"{TWO_QUERIES}; {LIST}")
 
 
-def said_at_start(error: Exception) -> SpecError | None:
-    """Return our error for a refusal of Spark as a query starts; None for any other error."""
-    text = str(error)
-    return next(
-        (SpecError(*ours) for sign, ours in AT_START.items() if re.search(sign, text)), None
-    )
+@contextmanager
+def said_at_start() -> Iterator[None]:
+    """Raise our error for what Spark, the machine or a server refuses as a query starts."""
+    try:
+        yield
+    except SessionkitError:
+        raise
+    except Exception as error:
+        text = str(error)
+        for sign, ours in AT_START.items():
+            if re.search(sign, text):
+                raise SpecError(*ours) from None
+        cause = first_cause(text) or f"{type(error).__name__}: {text}"
+        if (hint := hint_of(cause)) is None:
+            raise
+        first, *_ = cause.splitlines()
+        raise SessionkitError(f"the query couldn't start: {first}", hint) from error

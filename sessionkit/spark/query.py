@@ -13,7 +13,15 @@ from sessionkit._instants import Duration
 from sessionkit.errors import SchemaError, SpecError, StateCorruptedError, StateError
 from sessionkit.spark._columns import A_STREAM, check_frame
 from sessionkit.spark._grouping import for_stream, with_buckets
-from sessionkit.spark._logs import Logs, check_logs, exists, query_id_of, root_of
+from sessionkit.spark._logs import (
+    Logs,
+    check_logs,
+    exists,
+    folder_texts,
+    logs_of,
+    query_id_of,
+    root_of,
+)
 from sessionkit.spark._paths import check_path
 from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._plan import PlanNode, plan_of
@@ -176,24 +184,19 @@ def start_query(
     location = _location(frame.sparkSession, sink, checkpoint, name)
     start = None
     if location is not None:
-        check_folders(plan, parts, sink, location, root_of(frame.sparkSession))
-        query_id = _checked_query_id(frame.sparkSession, location)
-        readings = () if plan is None else plan.readings
-        logs = check_logs(location, frame.sparkSession, readings)
-        _check_logs(logs, plan, spec, check, frame.sparkSession)
-        start = Start(location, logs.planned, logs.written, sink_since, logs.finished)
-        check_start(frame, sink, parts, query_id, start)
+        with said_at_start():
+            check_folders(plan, parts, sink, location, root_of(frame.sparkSession))
+            query_id = _checked_query_id(frame.sparkSession, location)
+            readings = () if plan is None else plan.readings
+            logs = check_logs(location, frame.sparkSession, readings)
+            _check_logs(logs, plan, spec, check, frame.sparkSession)
+            start = Start(location, logs.planned, logs.written, sink_since, logs.finished)
+            check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
     if location is not None:
         writer = writer.option("checkpointLocation", location)
-    try:
-        with set_at_start(frame.sparkSession, tune=tune):
-            return writer.start(queryName=name)
-    except Exception as error:
-        ours = said_at_start(error)
-        if ours is None:
-            raise
-        raise ours from None
+    with said_at_start(), set_at_start(frame.sparkSession, tune=tune):
+        return writer.start(queryName=name)
 
 
 def _check_types(name: object, options: object, sink_since: object, *, tune: object) -> None:
@@ -284,7 +287,11 @@ def _check_depth(check: Check, spec: AnySpec | None) -> None:
 
 def _checked_query_id(spark: SparkSession, location: str) -> str | None:
     """Refuse a checkpoint in use: Spark would silently stop the query that uses it."""
-    query_id = query_id_of(spark, location)
+    try:
+        query_id = query_id_of(spark, location)
+    except StateCorruptedError:
+        _check_first_start(logs_of(location, spark), spark)
+        raise
     for query in spark.streams.active:
         if query.id == query_id:
             found = f"the query {query.name or query.id} is using the checkpoint {location}"
@@ -313,12 +320,24 @@ def _with_buckets_of_frame(
 
 
 def _check_first_start(logs: Logs, spark: SparkSession) -> None:
-    """Refuse a checkpoint whose first offsets are cut off: Spark would find it not empty."""
-    folder = f"{logs.path}/offsets"
-    if logs.offsets or logs.commits or not exists(spark, folder, ".*"):
-        return
-    found = f"the first start of the query was cut off before it planned anything: {folder} has "
-    raise StateCorruptedError(f"{found}the rest of a file", f"delete the folder {folder}")
+    """Refuse a first start that was cut off, where Spark would stop without the name of a file."""
+    rest = None if logs.commits else _rest_of_first_start(logs, spark)
+    if rest is not None:
+        found = f"the first start of the query was cut off: {rest} has the rest of a file"
+        raise StateCorruptedError(found, f"delete {rest}")  # no micro-batch has finished
+
+
+def _rest_of_first_start(logs: Logs, spark: SparkSession) -> str | None:
+    if logs.offsets:
+        schema = folder_texts(spark, f"{logs.path}/state/0/0/_metadata")
+        return f"{logs.path}/state" if "" in schema.values() else None
+    if exists(spark, f"{logs.path}/offsets", ".*"):
+        return f"{logs.path}/offsets"
+    try:
+        query_id_of(spark, logs.path)
+    except StateCorruptedError:
+        return f"{logs.path}/metadata"
+    return None
 
 
 def _check_logs(

@@ -122,11 +122,11 @@ def test_a_first_micro_batch_of_a_seed_that_is_killed_at_any_step_goes_on(
 
 
 def follow(error: SessionkitError) -> None:
-    """Check that an error is short, and delete the folder that its hint names."""
+    """Check that an error is short, and delete what its hint names."""
     message, _, hint = str(error).partition("\n\nHint: ")
     assert len(str(error).replace(str(Path(hint.split()[-1]).parents[1]), "")) <= 300
     assert "cut off" in message.splitlines()[0]
-    shutil.rmtree(hint.removeprefix("delete the folder "))
+    shutil.rmtree(hint.removeprefix("delete "))
 
 
 @pytest.mark.parametrize("layout", ["alone", "routes"])

@@ -76,3 +76,22 @@ def cuts(spark: SparkSession) -> Iterator[Cut]:
         yield (cut := Cut(spark, after))
         if cut.is_over:
             return
+
+
+@contextmanager
+def cut_at(spark: SparkSession, change: str) -> Iterator[None]:
+    """Let the JVM make no change to files from one on, as if it were killed at that one."""
+    if is_connect(spark) or compiled_file_system() is None:
+        pytest.skip("not run: only a compiled file system in this process can be cut off")
+    jvm: Any = spark._jvm
+    files = jvm.PlainLocalFileSystem
+    files.allowUntil(change)
+    try:
+        yield
+    except Exception:
+        if files.left() >= 0:
+            raise
+    else:
+        assert files.left() < 0, f"nothing was called {change}"
+    finally:
+        files.allow(UNLIMITED)

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from sessionkit._arguments import quoted
 from sessionkit.errors import SinkError, SpecError
+from sessionkit.spark._causes import first_cause, hint_of
 from sessionkit.spark._columns import OF_REJECTED, ROW_KIND
 from sessionkit.spark._logs import query_id_of
 from sessionkit.spark._paths import LOCAL_ROOT, folder_of
@@ -41,7 +42,7 @@ AFTER_MESSAGE: Final = (
     *("\tat ", "Driver stacktrace:", " SQLSTATE: "),
     "The above exception was the direct cause",
 )
-CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
+HINT: Final = "\n\nHint: "
 NONE: Final = -1
 PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 
@@ -283,7 +284,8 @@ class WriteBatches:
         try:
             self._write(frame, number)
         except Exception as error:
-            begin_with(SinkError(reason_of(error)), error)
+            reason = reason_of(error)
+            begin_with(SinkError(reason, None if HINT in reason else hint_of(reason)), error)
             raise
 
     def _write(self, frame: DataFrame, number: int) -> None:
@@ -347,6 +349,4 @@ def reason_of(error: Exception) -> str:
             return "\n".join(
                 takewhile(lambda line: not line.startswith(AFTER_MESSAGE), message)
             ).strip()
-    # Py4J says which call has failed; the last cause is what the machine refused.
-    causes = CAUSE.findall(text)
-    return str(causes[-1]) if causes else f"{type(error).__name__}: {text}"
+    return first_cause(text) or f"{type(error).__name__}: {text}"

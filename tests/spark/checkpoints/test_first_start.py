@@ -31,6 +31,6 @@ def test_a_first_offset_that_was_half_written_is_named(spark: SparkSession, tmp_
 
     message, _, hint = str(no.value).partition("\n\nHint: ")
     assert len(message.replace(str(tmp_path), "")) < 300
-    shutil.rmtree(hint.removeprefix("delete the folder "))
+    shutil.rmtree(hint.removeprefix("delete "))
     stream.run_to(sink)
     assert 2 == len(stream.rows())

@@ -1,0 +1,31 @@
+"""What a machine or a server has refused, said first and with what to do: Py4J names a call."""
+
+import re
+from typing import Final
+
+CAUSE: Final = re.compile(r"^(?:Caused by|): (.+)$", re.MULTILINE)
+"""A line of a stack trace of Java's: the last such line has the first cause."""
+HINTS: Final = {
+    "No space left on device|[Dd]isk quota exceeded|disk is full": (
+        "make room on that disk, and start the query again"
+    ),
+    "Read-only file system|[Pp]ermission denied|AccessDenied|AccessControlException|Mkdirs failed"
+    "|mkdir of": "let the user of Spark write there, and start the query again",
+    "FileAlreadyExists|ParentNotDirectory|[Nn]ot a directory": (
+        "a file is where a folder must be: move it, and start the query again"
+    ),
+    "Connection refused|ConnectException|UnknownHost|[Tt]imed? ?out|could not translate host": (
+        "start the query again once the server answers"
+    ),
+}
+
+
+def first_cause(text: str) -> str | None:
+    """Return the first cause in a stack trace of Java's; None in any other text."""
+    causes = CAUSE.findall(text)
+    return str(causes[-1]) if causes else None
+
+
+def hint_of(cause: str) -> str | None:
+    """Return what to do about a cause outside of the query; None for any other."""
+    return next((hint for sign, hint in HINTS.items() if re.search(sign, cause)), None)
