@@ -5,12 +5,13 @@ from typing import Final
 
 CAUSE: Final = re.compile(r"^(?:Caused by|): (.+)$", re.MULTILINE)
 """A line of a stack trace of Java's: the last such line has the first cause."""
+LONGEST: Final = 200
 HINTS: Final = {
     "No space left on device|[Dd]isk quota exceeded|disk is full": (
         "make room on that disk, and start the query again"
     ),
     "Read-only file system|[Pp]ermission denied|AccessDenied|AccessControlException|Mkdirs failed"
-    "|mkdir of": "let the user of Spark write there, and start the query again",
+    "|mkdir of": "let this user write there, and start the query again",
     "FileAlreadyExists|ParentNotDirectory|[Nn]ot a directory": (
         "a file is where a folder must be: move it, and start the query again"
     ),
@@ -21,9 +22,9 @@ HINTS: Final = {
 
 
 def first_cause(text: str) -> str | None:
-    """Return the first cause in a stack trace of Java's; None in any other text."""
+    """Return the first cause in a stack trace of Java's, shortened; None in any other text."""
     causes = CAUSE.findall(text)
-    return str(causes[-1]) if causes else None
+    return str(causes[-1])[:LONGEST] if causes else None
 
 
 def hint_of(cause: str) -> str | None:

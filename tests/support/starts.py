@@ -150,7 +150,7 @@ def in_the_way(name: str) -> Trouble:
 def left_by(folder: Path) -> list[str]:
     """Return the files of a query without the numbers and ids of its run."""
     names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    ids = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(?<=[_-])\d{9,}|TID\d+|_\d{4}_m_\d+(?:_\d+)?|\d{19,}")
+    ids = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d{9,}|TID\d+|_\d{4}_m_\d+(?:_\d+)?")
     return sorted(ids.sub("#", name) for name in names)
 
 
