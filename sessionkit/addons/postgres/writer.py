@@ -25,7 +25,7 @@ from pyspark.sql import types as T
 from sessionkit import SpecError
 from sessionkit._for_addons import in_utc
 from sessionkit.addons.postgres import Postgres, fits, tables
-from sessionkit.addons.postgres.connections import Connections, connected
+from sessionkit.addons.postgres.connections import LASTING, Connections, connected
 from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
 from sessionkit.addons.tables import Upsert
 from sessionkit.errors import SinkError
@@ -99,6 +99,8 @@ class PostgresWriter(BatchWriter):
             hint = "start the query again when the server takes connections"
             if not isinstance(error, psycopg.OperationalError):
                 hint = "give the role of `dsn` what it lacks, and start the query again"
+            elif any(sign in reason for sign in LASTING):
+                hint = "change `dsn`, or what the server knows, and start the query again"
             raise SinkError(found, hint) from error
         identity = (*server, table.schema, table.name)
 

@@ -175,6 +175,15 @@ def test_a_server_that_is_gone_at_the_start_is_named() -> None:
         writer.ledger(rows, None)
 
 
+def test_what_waiting_cannot_help_has_another_hint(postgres: server.Postgres) -> None:
+    """A password that is refused, or a database that isn't there: change the address."""
+    schema, rows = T.StructType().add("id", T.LongType()), MagicMock()
+    wrong = postgres.dsn.replace(server.PASSWORD, "another")
+    for dsn in (wrong, make_conninfo(postgres.dsn, dbname="nowhere")):
+        with pytest.raises(SinkError, match=r"\n\nHint: change `dsn`"):
+            writer_of(Postgres(dsn, "t"), schema).ledger(rows, None)
+
+
 def test_a_role_without_a_right_is_told_what_it_lacks(postgres: server.Postgres) -> None:
     """At the start, where another role has made the table of the last micro-batches."""
     postgres.run(
