@@ -7,15 +7,15 @@ CAUSE: Final = re.compile(r"^(?:Caused by|): (.+)$", re.MULTILINE)
 """A line of a stack trace of Java's: the last such line has the first cause."""
 LONGEST: Final = 200
 HINTS: Final = {
-    "No space left on device|[Dd]isk quota exceeded|disk is full": (
+    "No space left on device|disk quota exceeded|disk is full": (
         "make room on that disk, and start the query again"
     ),
-    "Read-only file system|[Pp]ermission denied|AccessDenied|AccessControlException|Mkdirs failed"
+    "Read-only file system|permission denied|AccessDenied|AccessControlException|Mkdirs failed"
     "|mkdir of": "let this user write there, and start the query again",
-    "FileAlreadyExists|ParentNotDirectory|[Nn]ot a directory": (
+    "FileAlreadyExists|ParentNotDirectory|not a directory": (
         "a file is where a folder must be: move it, and start the query again"
     ),
-    "Connection refused|ConnectException|UnknownHost|[Tt]imed? ?out|could not translate host": (
+    "Connection refused|ConnectException|UnknownHost|timed out|timeout|could not translate host": (
         "start the query again once the server answers"
     ),
 }
@@ -29,4 +29,6 @@ def first_cause(text: str) -> str | None:
 
 def hint_of(cause: str) -> str | None:
     """Return what to do about a cause outside of the query; None for any other."""
-    return next((hint for sign, hint in HINTS.items() if re.search(sign, cause)), None)
+    return next(
+        (hint for sign, hint in HINTS.items() if re.search(sign, cause, re.IGNORECASE)), None
+    )
