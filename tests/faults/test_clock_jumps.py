@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from sessionkit import Inputs
 from tests.support import scenarios
 from tests.support.clocked import Trigger
-from tests.support.debian import PackageMissingError, files_of
+from tests.support.clocks import faked_by
 from tests.support.faults.campaign import Segment
 from tests.support.faults.job import Job, Life
 from tests.support.faults.processes import start_driver, start_jvm, wait_for
@@ -78,22 +78,6 @@ def test_event_times_alone_decide_though_a_clock_jumps(
     audit, ran = segment.audit(), len(segment.done())
     record_property(FIGURES, f"the clock of a {whose} jumps: {ran} micro-batches, {audit}")
     assert audit.is_sound
-
-
-def faked_by(clock: Path) -> dict[str, str]:
-    """Return the variables under which a process goes by the clock that a file says."""
-    try:
-        (library,) = files_of("libfaketime").rglob("libfaketimeMT.so.1")
-    except PackageMissingError as error:
-        pytest.skip(f"not run: {error}")
-    return {
-        "LD_PRELOAD": str(library),
-        "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_CACHE_DURATION": "1",
-        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        "FAKETIME_FORCE_MONOTONIC_FIX": "0",  # or no wait of Java's takes any time
-        "NO_FAKE_STAT": "1",
-    }
 
 
 def test_timers_and_skew_go_by_the_clock_of_the_micro_batch(
