@@ -262,7 +262,7 @@ INSTANTS: Final = {
 
 def main(folder: Path, layout: Layout, change: str) -> None:
     """Start a query in a JVM that is killed at a change to a file."""
-    settings = {**quick_settings(), **IN_PARTITIONS, "spark.ui.enabled": "false"}
+    settings: dict[str, Any] = {**quick_settings(), **IN_PARTITIONS, "spark.ui.enabled": "false"}
     spark = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     jvm: Any = spark._jvm
     start = Start(spark, folder, layout)

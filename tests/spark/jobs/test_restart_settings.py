@@ -12,8 +12,10 @@ from pyspark.sql import SparkSession
 from sessionkit import EventTimeGap
 from sessionkit.errors import StateError
 from sessionkit.spark import Files, start_query
+from sessionkit.spark._logs import OFFSETS
 from sessionkit.spark._settings import PARTITIONS
 from sessionkit.spark.checkpoints.state_reader import reads_state
+from sessionkit.spark.query import Check
 from tests.support.figures import FIGURES, Record
 from tests.support.session_specs import collecting
 from tests.support.spark_settings import changed
@@ -39,8 +41,17 @@ GOES_ON: Final[list[dict[str, str]]] = [
     {f"{ADAPTIVE}.coalescePartitions.minPartitionNum": "7"},
     {f"{ARROW}.maxRecordsPerBatch": "1"},
     {f"{ARROW}.maxRecordsPerBatch": "0"},
+    {f"{ARROW}.maxBytesPerBatch": "1000"},
+    {f"{ARROW}.useLargeVarTypes": "true"},
     {"spark.sql.timestampType": "TIMESTAMP_NTZ"},
+    {"spark.sql.legacy.timeParserPolicy": "LEGACY"},
+    {"spark.sql.parquet.outputTimestampType": "INT96"},
     {"spark.sql.streaming.multipleWatermarkPolicy": "max"},
+    {OFFSETS: "2"},
+    {f"{STORE}.stateSchemaCheck": "false"},
+    {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"},
+    {"spark.sql.codegen.wholeStage": "true", "spark.sql.codegen.factoryMode": "FALLBACK"},
+    {"spark.sql.leafNodeDefaultParallelism": "9"},
     {"spark.sql.files.maxPartitionBytes": "1000"},
 ]
 
@@ -68,7 +79,7 @@ def test_a_restart_with_another_setting_has_equal_rows_or_is_refused(
     base.run()
     base.put(events(25, 33), events(60, 90))
 
-    def run(number: int, settings: dict[str, str]) -> list[Any]:
+    def run(number: int, settings: dict[str, str], check: Check = "rules") -> list[Any]:
         folder = tmp_path / str(number)
         shutil.copytree(base.folder, folder)
         stream = FileStream(spark, SPEC, folder, files=base.source, shape=with_gap)
@@ -79,13 +90,15 @@ def test_a_restart_with_another_setting_has_equal_rows_or_is_refused(
                 trigger="availableNow",
                 checkpoint=stream.checkpoint,
                 spec=SPEC,
+                check=check,
             ).awaitTermination()
         return sorted((row["session_id"], [*row["values"]]) for row in stream.rows())
 
     expected = run(0, {})
     assert 12 == len(expected)
+    checks: tuple[Check, Check] = ("rules", "deep" if reads_state(spark) else "rules")
     for number, settings in enumerate(GOES_ON, 1):
-        assert expected == run(number, settings), settings
+        assert expected == run(number, settings, checks[number % 2]), settings
     refused = REFUSED if reads_state(spark) else []
     for number, settings in enumerate(refused, 100):
         with pytest.raises(StateError, match=r"Hint: pass storage=Storage\(bucket_count=8\)"):
