@@ -232,11 +232,14 @@ def folder_texts(spark: SparkSession, path: str) -> dict[str, str]:
     """Return the texts of a folder's files by name; empty if there is no folder."""
     if not exists(spark, path):  # Spark would look for a log in it, and warn that it's missing
         return {}
-    files = spark.read.text(literal_path(path), wholetext=True)
-    rows = files.select(F.col("_metadata.file_name"), "value").collect()
+    # A query that runs deletes old entries of its logs, maybe between their names and their texts.
+    files = spark.read.option("ignoreMissingFiles", value=True)
+    frame = files.text(literal_path(path), wholetext=True)
+    rows = frame.select(F.col("_metadata.file_name"), "value").collect()
+    texts = {row[0]: row[1] for row in rows}
     # Spark lists empty files, and reads none.
-    names = (file.rpartition("/")[2] for file in files.inputFiles())
-    return {**dict.fromkeys(names, ""), **{row[0]: row[1] for row in rows}}
+    names = {file.rpartition("/")[2] for file in frame.inputFiles()} - texts.keys()
+    return texts | {name: "" for name in names if exists(spark, path, name)}
 
 
 def exists(spark: SparkSession, path: str, glob: str = "") -> bool:

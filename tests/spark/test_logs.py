@@ -4,9 +4,11 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import attrs
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from sessionkit.errors import StateCorruptedError, UnsupportedError
 from sessionkit.spark._logs import Logs, check_logs, exists, folder_texts, progress_of
@@ -215,3 +217,39 @@ def test_a_path_is_read_as_it_stands(spark: SparkSession, tmp_path: Path) -> Non
         assert exists(spark, str(folder), "[0-9]*")
         assert not exists(spark, str(folder), "[1-9]*")
     assert not exists(spark, str(tmp_path / "*"))
+
+
+@attrs.define
+class Purging:
+    """A session in which a file is gone between the moment it's listed and the moment it's read."""
+
+    spark: SparkSession
+    file: Path
+    reader: Any = None
+
+    @property
+    def read(self) -> Any:
+        self.reader = self.spark.read
+        return self
+
+    def option(self, name: str, value: object) -> Any:
+        self.reader = self.reader.option(name, value)
+        return self
+
+    def text(self, path: Any, **options: Any) -> DataFrame:
+        listed: DataFrame = self.reader.text(path, **options)
+        if options:  # it's read whole, rather than looked for
+            self.file.unlink()
+        return listed
+
+
+@pytest.mark.cell("classic")
+def test_an_entry_that_a_running_query_deletes_meanwhile_is_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Spark would end with a FileNotFoundException; the entry is an old one, which nobody needs."""
+    for number in range(3):
+        (tmp_path / f"{number}").write_text(f"{number}")
+    purging: Any = Purging(spark, tmp_path / "0")
+
+    assert {"1": "1", "2": "2"} == folder_texts(purging, str(tmp_path))
