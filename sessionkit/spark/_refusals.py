@@ -8,6 +8,7 @@ from typing import Final, get_args
 
 from sessionkit.errors import SessionkitError, SpecError
 from sessionkit.spark._causes import first_cause, hint_of
+from sessionkit.spark._other_runs import FOUND, HINT, OTHER_RUN
 from sessionkit.spark._paths import folder_of, is_read_with
 from sessionkit.spark._plan import AGGREGATE, SETS_EVENT_TIME, PlanNode
 from sessionkit.spark.sinks import OutputMode
@@ -36,6 +37,7 @@ AT_START: Final = {
         "a query of another session of this Spark is using the checkpoint",
         "stop that query first, or pass another checkpoint",
     ),
+    OTHER_RUN: (FOUND, HINT),
 }
 
 

@@ -22,6 +22,7 @@ from sessionkit.spark._logs import (
     query_id_of,
     root_of,
 )
+from sessionkit.spark._other_runs import StartedQuery, said_if_other_run
 from sessionkit.spark._paths import check_path
 from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._plan import PlanNode, plan_of
@@ -31,7 +32,12 @@ from sessionkit.spark._refusals import (
     check_one_state,
     said_at_start,
 )
-from sessionkit.spark._settings import SOURCE_EVOLUTION, has_source_evolution, set_at_start
+from sessionkit.spark._settings import (
+    SOURCE_EVOLUTION,
+    has_source_evolution,
+    is_connect,
+    set_at_start,
+)
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import (
     check_operators,
@@ -191,12 +197,14 @@ def start_query(
             logs = check_logs(location, frame.sparkSession, readings)
             _check_logs(logs, plan, spec, check, frame.sparkSession)
             start = Start(location, logs.planned, logs.written, sink_since, logs.finished)
-            check_start(frame, sink, parts, query_id, start)
+            with said_if_other_run(frame.sparkSession, logs):
+                check_start(frame, sink, parts, query_id, start)
     writer = to_sink(frame, mode, sink, parts, start).trigger(**timing).options(**(options or {}))
     if location is not None:
         writer = writer.option("checkpointLocation", location)
     with said_at_start(), set_at_start(frame.sparkSession, tune=tune):
-        return writer.start(queryName=name)
+        query = writer.start(queryName=name)
+    return query if is_connect(frame) else StartedQuery(query._jsq)  # noqa: SLF001 (no other way)
 
 
 def _check_types(name: object, options: object, sink_since: object, *, tune: object) -> None:
