@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from signal import SIGTERM
 from typing import Final
 from uuid import uuid4
 
@@ -37,6 +38,7 @@ LAST_SEEN_TO_WORK: Final = {
 }
 FETCH_S: Final = 300
 START_S: Final = 60
+SETTINGS: Final = "server.properties"
 SPARK_JARS: Final = Path(pyspark.__file__).parent / "jars"
 PROPERTIES: Final = """\
 process.roles=broker,controller
@@ -61,12 +63,31 @@ class KafkaMissingError(Exception):
     """Raised where no Kafka can be had, with the reason."""
 
 
-@attrs.frozen
+@attrs.define(eq=False)
 class Kafka:
-    """A broker that runs, and the connector's jars for Spark."""
+    """A broker, and the connector's jars for Spark."""
 
-    servers: str
+    port: int
     connector: Path
+    folder: Path
+    process: "subprocess.Popen[bytes] | None" = None
+
+    @property
+    def servers(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start the broker with the data that it has, and wait until it answers."""
+        with (self.folder / "broker.log").open("a") as output:
+            command = [*java_with_kafka(), "kafka.Kafka", str(self.folder / SETTINGS)]
+            self.process = subprocess.Popen(command, stdout=output, stderr=output)
+        _wait_for(self.process, self.port)
+
+    def stop(self, number: int = SIGTERM) -> None:
+        """End the broker by a signal, and wait until it's gone."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.wait(START_S)
 
     def connect(self, spark: SparkSession) -> None:
         """Let a session that runs already find the connector, as seen from this thread."""
@@ -90,21 +111,17 @@ def running_kafka(folder: Path, spark_version: str) -> Iterator[Kafka]:
     """Run a broker, with its data in a folder, until the end of the block."""
     connector = _connector(spark_version)
     broker, controller = free_ports(2)
-    settings = folder / "server.properties"
+    settings = folder / SETTINGS
     logs = folder / "logs"
     settings.write_text(PROPERTIES.format(broker=broker, controller=controller, logs=logs))
-    java = java_with_kafka()
     format_logs = ["kafka.tools.StorageTool", "format", "-t", _cluster(), "-c", str(settings)]
-    _run([*java, *format_logs], START_S)
-    with (folder / "broker.log").open("w") as output:
-        command = [*java, "kafka.Kafka", str(settings)]
-        process = subprocess.Popen(command, stdout=output, stderr=output)
+    _run([*java_with_kafka(), *format_logs], START_S)
+    kafka = Kafka(broker, connector, folder)
     try:
-        _wait_for(process, broker)
-        yield Kafka(f"127.0.0.1:{broker}", connector)
+        kafka.start()
+        yield kafka
     finally:
-        process.terminate()
-        process.wait(START_S)
+        kafka.stop()
 
 
 def java_with_kafka() -> list[str]:

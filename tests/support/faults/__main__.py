@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 
 from examples.embedded_postgres import PostgresMissingError
-from tests.support.faults.campaign import JOBS, Campaign, deck
+from tests.support.faults.campaign import JOBS, KINDS, OF_JVM, Campaign, deck
 from tests.support.faults.job import Job, Servers
 from tests.support.faults.servers import class_path, running
 from tests.support.faults.timeline import Audit
@@ -36,7 +36,10 @@ def main() -> int:
     parser.add_argument("--segment", type=int, default=25, help="kills of one job; default: 25")
     parser.add_argument("--minutes", type=float, default=inf, help="begin no other job after these")
     parser.add_argument(
-        "--ends", choices=("files", "servers", "both"), default="both", help="source and sink"
+        "--ends",
+        choices=("files", "servers", "both", "alone"),
+        default="both",
+        help="source and sink; with `alone`, Spark writes to one folder, and each kill is of a JVM",
     )
     options = parser.parse_args()
     # An end from outside is an exit as any other: it leaves no process behind.
@@ -62,6 +65,8 @@ def main() -> int:
 
 def _ends(stack: ExitStack, folder: Path, chosen: str) -> list[Servers | None]:
     """Start servers, where they are wanted and can be had; None is for files."""
+    if chosen == "alone":
+        return [None]
     ends: list[Servers | None] = [] if chosen == "servers" else [None]
     if chosen != "files":
         try:
@@ -72,7 +77,9 @@ def _ends(stack: ExitStack, folder: Path, chosen: str) -> list[Servers | None]:
 
 
 def _run(campaign: Campaign, ends: Sequence[Servers | None], options: argparse.Namespace) -> Audit:
-    kinds, size = deck(campaign.random, options.kills), options.segment
+    is_alone = options.ends == "alone"
+    kinds = deck(campaign.random, options.kills, OF_JVM if is_alone else KINDS)
+    size = options.segment
     parts = [kinds[first : first + size] for first in range(0, len(kinds), size)]
     total = Audit(0, 0, 0, 0)
     # Where both ends are tried, each job comes with each of them, one after the other.
@@ -81,7 +88,7 @@ def _run(campaign: Campaign, ends: Sequence[Servers | None], options: argparse.N
     for number, (part, (what, end)) in enumerate(zip(parts, jobs, strict=False)):
         if time.monotonic() > last:
             break
-        job = Job(*what, campaign.folder / f"{number}", end)
+        job = Job(*what, campaign.folder / f"{number}", end, "Files" if is_alone else None)
         before = campaign.kills.total()
         audit = campaign.segment(job, f"{options.seed}/{number}", part)
         done = f"{campaign.kills.total() - before} kills, {audit.events} events: {audit}"

@@ -53,14 +53,16 @@ KINDS: Final = {
     "JVM": 1,
 }
 """How often something is killed, in parts: a worker under a life, the others to end it."""
+OF_JVM: Final = {"JVM": 2, "JVM with rows unlogged": 3, "JVM after the commit": 3}
+"""The same where Spark writes the files: its JVM is all that can be killed in between."""
 AHEAD: Final = 6
 """How many files wait before the source, unless a campaign says another number."""
 WORKERS: Final = ("worker", "daemon")
 
 
-def deck(random: Random, kills: int) -> list[str]:
+def deck(random: Random, kills: int, kinds: Mapping[str, int] = KINDS) -> list[str]:
     """Return as many kinds of kills, each about as often as it should come, in any order."""
-    pack = [kind for kind, times in KINDS.items() for _ in range(times)]
+    pack = [kind for kind, times in kinds.items() for _ in range(times)]
     dealt: list[str] = []
     while len(dealt) < kills:
         random.shuffle(pack)
@@ -189,7 +191,7 @@ class Campaign:
             self._life(segment, share, ender)
         segment.end(self.jvm)
         self.drain(job, is_watched=True)
-        self.checks["earlier runs refused"] += 1
+        self.checks["earlier runs refused"] += job.alone is None
         audit = segment.audit()
         if not (is_restored and audit.is_sound):
             return audit
@@ -284,6 +286,8 @@ class Campaign:
         segment.feed(self.jvm, self.ahead)
         if segment.job.servers is not None:
             return self._kill_at_server(segment.job, driver, kind)
+        if segment.job.alone == "Files":
+            return self._kill_at_folder(segment.job, driver, kind)
         driver.order(kind)
         wait_for("the sink", lambda: driver.has_committed or not driver.look())
         return self._end_jvm(driver) if driver.has_committed else driver.wait() == -SIGKILL
@@ -305,6 +309,13 @@ class Campaign:
         if kind == "JVM after the commit":
             return self._end_jvm(driver)
         return driver.kill() == -SIGKILL
+
+    def _kill_at_folder(self, job: Job, driver: Driver, kind: str) -> bool:
+        """Kill where Spark has begun to write a file, or as soon as its log has one more entry."""
+        what = "part-*" if kind == "JVM with rows unlogged" else "_spark_metadata/[0-9]*"
+        before = {*job.rejected.glob(what)}
+        wait_for("rows", lambda: {*job.rejected.glob(what)} - before or not driver.look())
+        return driver.look() and self._end_jvm(driver)
 
     def _end_jvm(self, driver: Driver) -> bool:
         self.jvm.kill()

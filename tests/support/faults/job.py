@@ -7,6 +7,8 @@ still runs for a driver that is gone is stopped by the next one, as a cluster's 
 
 import json
 import os
+import pickle
+import re
 import signal
 import sys
 import time
@@ -15,39 +17,57 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import attrs
 import psycopg
+import pyarrow.parquet as pq
 from psycopg import sql
 from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit import StatefulSpec
+from sessionkit.addons.delta import Delta
 from sessionkit.addons.postgres import Postgres
-from sessionkit.errors import SinkError
-from sessionkit.spark import ExactlyOnce, Files, Routes, apply_with_state, sessionize, start_query
+from sessionkit.errors import BalanceError, SinkError
+from sessionkit.spark import (
+    AtLeastOnce,
+    ExactlyOnce,
+    Files,
+    Kafka,
+    Routes,
+    apply_with_state,
+    reconcile,
+    sessionize,
+    start_query,
+)
 from sessionkit.spark._logs import query_id_of
+from sessionkit.spark.progress import Reconciliation
 from sessionkit.spark.query import Trigger
 from sessionkit.spark.sinks import Batch
 from sessionkit.spark.sinks.writers import checked_parts
-from tests.support.faults.ledger import Row, last_batch, rows_of, write_batch
+from tests.support.faults.ledger import Row, last_batch, replace_batch, rows_of, write_batch
 from tests.support.faults.specs import spec_of
 from tests.support.faults.timeline import ON_TIME
 
 COMMITTED: Final = "committed"
 HOUR_S: Final = 3600.0
+LOOK_S: Final = 0.02
+FOLLOWING: Final = re.compile(r"begin with Reconciliation\(first=(\d+)\)")
 STORE: Final = "spark.sql.streaming.stateStore"
 PACKAGE: Final = "org.apache.spark.sql.execution.streaming.state"
 PROVIDERS: Final = {"HDFS": "HDFSBackedStateStoreProvider", "RocksDB": "RocksDBStateStoreProvider"}
 CHANGELOGS: Final = f"{STORE}.rocksdb.changelogCheckpointing.enabled"
 EVENT: Final = "key string, at timestamp, number long"
 TABLES: Final = ("sessions", "rejected")
+Alone: TypeAlias = Literal["Files", "AtLeastOnce", "Delta", "Kafka"]
 FAR: Final = 1_000_000
 """The number of a micro-batch that no query comes to."""
+KIND_OF_RESULTS: Final = ("session", "result")
 SESSIONS: Final = sql.SQL("SELECT key, numbers, {} FROM {}")
 REJECTED: Final = sql.SQL("SELECT kind, (event->>'number')::bigint FROM {}")
 
@@ -70,13 +90,13 @@ class Job:
     store: str
     folder: Path
     servers: Servers | None = None
-    is_alone: bool = False
-    """Whether all rows go to one folder, by the sink of Spark."""
+    alone: Alone | None = None
+    """The sink that all rows go to; None for `Routes`."""
 
     @property
     def name(self) -> str:
         ends = "Kafka to PostgreSQL" if self.servers else "files to SQLite and a folder"
-        ends = "files to a folder" if self.is_alone else ends
+        ends = f"files to {self.alone}" if self.alone else ends
         return f"{self.spec}, {self.layout}, {self.store}, {ends}"
 
     @property
@@ -98,6 +118,10 @@ class Job:
         return self.folder / "sink" / "ledger.db"
 
     @property
+    def sums(self) -> Path:
+        return self.folder / "sums"
+
+    @property
     def rejected(self) -> Path:
         return self.folder / "rejected"
 
@@ -114,6 +138,8 @@ class Life:
     gateway: tuple[int, str]
     until: Trigger = "0 seconds"
     is_watched: bool = False
+    is_reconciled: bool = False
+    """Whether the counts are stored after each micro-batch, and continued by the next life."""
 
 
 @attrs.define
@@ -129,7 +155,7 @@ class Sink:
         return last_batch(self.path)
 
     def write(self, frame: DataFrame, _: str, number: int) -> None:
-        rows = [_row(row.asDict()) for row in frame.collect()]
+        rows = [row_of(row.asDict()) for row in frame.collect()]
         if self.harness.poll():
             self.order = self.harness.recv()
         write_batch(self.path, number, rows, before_commit=self._before_commit)
@@ -138,6 +164,11 @@ class Sink:
         if self.order == "JVM after the commit":
             self.harness.send(COMMITTED)
             time.sleep(HOUR_S)
+
+    def replace(self, frame: DataFrame, number: int) -> None:
+        """Write a micro-batch in place of the one with its number, as an idempotent function."""
+        found = [row_of(row.asDict(recursive=True)) for row in frame.collect()]
+        replace_batch(self.path, number, found)
 
     def _before_commit(self) -> None:
         if self.order == "in the transaction":
@@ -155,7 +186,10 @@ def live(life: Life, harness: Connection) -> None:
     try:
         rows, sink, settings = _query(_session(life), life, Sink(life.job.ledger, harness))
         earlier = [*_earlier_run(rows, sink, life.job)] if life.is_watched else []
-        start_query(rows, sink=sink, **settings).awaitTermination()
+        query = start_query(rows, sink=sink, **settings)
+        if life.is_reconciled:
+            _reconcile(query, life.job.sums)
+        query.awaitTermination()
         for write in earlier:
             _check_refused(write)
     except BaseException as error:  # noqa: BLE001 - the harness judges it
@@ -188,8 +222,16 @@ def _query(spark: SparkSession, life: Life, sink: Sink) -> tuple[DataFrame, Any,
     settings = {"trigger": life.until, "checkpoint": job.checkpoint, "spec": spec}
     if job.is_chained:
         return _by_hour(rows), ExactlyOnce(sink.write, sink.last_batch), settings
-    if job.is_alone:
-        return rows, Files("json", job.rejected), settings
+    if job.alone == "Kafka":
+        assert job.servers is not None
+        return rows, Kafka(job.servers.kafka, f"{job.topic}_rows"), settings
+    if job.alone is not None:
+        sinks = {
+            "Files": Files("json", job.rejected),
+            "AtLeastOnce": AtLeastOnce(sink.replace),
+            "Delta": Delta(job.rejected),
+        }
+        return rows, sinks[job.alone], settings
     places: list[Any] = [ExactlyOnce(sink.write, sink.last_batch), Files("json", job.rejected)]
     if job.servers is not None:
         places = [Postgres(job.servers.dsn, f"{job.topic}_{name}") for name in TABLES]
@@ -226,6 +268,33 @@ def _earlier_run(rows: DataFrame, sink: Routes, job: Job) -> Iterator[Callable[[
         yield partial(part.writer.write, batch)
 
 
+def _reconcile(query: StreamingQuery, path: Path) -> None:
+    """Store the sums of a query as they come; a progress that a kill has taken begins others."""
+    spans = sums_in(path)
+    is_active = True
+    while is_active:
+        time.sleep(LOOK_S)
+        is_active = query.isActive
+        try:
+            found = reconcile(query, spans[-1])
+        except BalanceError as error:
+            following = FOLLOWING.search(str(error))
+            if following is None:
+                raise
+            spans.append(Reconciliation(first=int(following[1])))
+            continue
+        if found != spans[-1]:
+            spans[-1] = found
+            path.with_suffix(".new").write_bytes(pickle.dumps(spans))
+            path.with_suffix(".new").replace(path)
+
+
+def sums_in(path: Path) -> list[Reconciliation]:
+    """Return the stored sums of each span of micro-batches whose progress is known."""
+    spans = pickle.loads(path.read_bytes()) if path.exists() else []  # noqa: S301 (our own)
+    return spans or [Reconciliation()]
+
+
 def _check_refused(write: Callable[[], None]) -> None:
     try:
         write()
@@ -251,8 +320,11 @@ def _events(spark: SparkSession, job: Job) -> DataFrame:
     return messages.select(value.alias("value")).select("value.*")
 
 
-def _row(row: dict[str, Any]) -> Row:
-    return Row("session", row["key"], tuple(row["numbers"]), row.get("session_id"))
+def row_of(row: dict[str, Any]) -> Row:
+    """Return a row of any sink, from its columns."""
+    if row.get("kind", "session") in KIND_OF_RESULTS:
+        return Row("session", row["key"], tuple(row["numbers"]), row.get("session_id"))
+    return Row(row["kind"], None, (row["event"]["number"],))
 
 
 def _logged(job: Job) -> list[Path]:
@@ -262,20 +334,21 @@ def _logged(job: Job) -> list[Path]:
     return [Path(urlsplit(json.loads(line)["path"]).path) for line in sorted(lines)]
 
 
+def _added(job: Job) -> list[Path]:
+    """Return the files that the log of a table of Delta, to which rows are added, names."""
+    logs = sorted((job.rejected / "_delta_log").glob("*.json"))
+    entries = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    return [job.rejected / entry["add"]["path"] for entry in entries if "add" in entry]
+
+
 def rows_in(job: Job) -> list[Row]:
     """Return what is in the sink of a job."""
+    if job.alone == "Delta":
+        return [row_of(row) for file in _added(job) for row in pq.read_table(file).to_pylist()]
     if job.servers is None:
-        files = _logged(job) if job.is_alone else job.rejected.glob("query_id=*/batch_id=*/*.json")
-        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
-        if job.is_alone:
-            return [
-                _row(line)
-                if line["kind"] == "session"
-                else Row(line["kind"], None, (line["event"]["number"],))
-                for line in lines
-            ]
-        others = [(line["kind"], line["event"]["number"]) for line in lines]
-        return [*rows_of(job.ledger), *(Row(kind, None, (number,)) for kind, number in others)]
+        in_files = _logged(job) if job.alone else job.rejected.glob("query_id=*/batch_id=*/*.json")
+        lines = [json.loads(line) for file in in_files for line in file.read_text().splitlines()]
+        return [*rows_of(job.ledger), *map(row_of, lines)]
     sessions, rejected = (sql.Identifier(f"{job.topic}_{name}") for name in TABLES)
     name = sql.SQL("session_id" if job.spec == "sessions" else "NULL")
     with psycopg.connect(job.servers.dsn) as connection:

@@ -34,9 +34,21 @@ def write_batch(
         if ledger.execute("SELECT 1 FROM batches WHERE number = ?", (number,)).fetchone():
             return
         ledger.execute("INSERT INTO batches VALUES (?)", (number,))
-        shown = [(number, row.kind, row.key, json.dumps(row.numbers), row.id) for row in rows]
-        ledger.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", shown)
+        _add(ledger, number, rows)
         before_commit()
+
+
+def replace_batch(path: Path, number: int, rows: Iterable[Row]) -> None:
+    """Write the rows of a micro-batch in place of those that are there."""
+    with closing(_open(path)) as ledger, ledger:
+        ledger.execute("BEGIN IMMEDIATE")
+        ledger.execute("DELETE FROM rows WHERE batch = ?", (number,))
+        _add(ledger, number, rows)
+
+
+def _add(ledger: sqlite3.Connection, number: int, rows: Iterable[Row]) -> None:
+    shown = [(number, row.kind, row.key, json.dumps(row.numbers), row.id) for row in rows]
+    ledger.executemany("INSERT INTO rows VALUES (?, ?, ?, ?, ?)", shown)
 
 
 def rows_of(path: Path) -> list[Row]:

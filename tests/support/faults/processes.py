@@ -20,7 +20,7 @@ from tests.support.faults.job import COMMITTED, Life, live
 from tests.support.spark_settings import AS_USERS_HAVE_IT
 
 ROOT: Final = Path(__file__).parents[3]
-PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 300.0
 LOOK_S: Final = 0.002
 FORKS: Final = get_context("forkserver")
 """A process that has imported all once, and becomes a driver in no time."""

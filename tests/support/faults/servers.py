@@ -1,5 +1,6 @@
 """Kafka and PostgreSQL under a job: events sent, and transactions held open to be killed in."""
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -11,7 +12,8 @@ import psycopg
 from psycopg import sql
 
 from examples.embedded_postgres import running_postgres
-from tests.support.faults.job import TABLES, Job, Servers
+from tests.support.faults.job import TABLES, Job, Servers, row_of
+from tests.support.faults.ledger import Row
 from tests.support.faults.processes import Jvm
 from tests.support.faults.timeline import Arrival
 from tests.support.kafka import running_kafka
@@ -60,6 +62,28 @@ def send(jvm: Jvm, job: Job, rows: Iterable[Arrival]) -> None:
         producer.send(kafka.ProducerRecord(job.topic, _json(*row)))
     producer.flush()
     producer.close()
+
+
+def received(jvm: Jvm, job: Job) -> list[Row]:
+    """Return the rows in the topic of a job's sink, in the order of the topic."""
+    assert job.servers is not None
+    java = jvm.gateway.jvm
+    settings = java.java.util.Properties()
+    settings.put("bootstrap.servers", job.servers.kafka)
+    for part in ("key", "value"):
+        name = "org.apache.kafka.common.serialization.StringDeserializer"
+        settings.put(f"{part}.deserializer", name)
+    part = java.org.apache.kafka.common.TopicPartition(f"{job.topic}_rows", 0)
+    parts = java.java.util.List.of(part)
+    consumer = java.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
+    consumer.assign(parts)
+    consumer.seekToBeginning(parts)
+    end, rows = consumer.endOffsets(parts)[part], list[Row]()
+    while consumer.position(part) < end:
+        found = consumer.poll(java.java.time.Duration.ofSeconds(1)).records(part)
+        rows += [row_of(json.loads(record.value())) for record in found]
+    consumer.close()
+    return rows
 
 
 def _json(key: str | None, at: datetime, number: int) -> str:
