@@ -6,11 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -289,6 +292,11 @@ def members(group: int) -> list[int]:
     return [int(pid) for pid, own, state in found if int(own) == group and state[0] != "Z"]
 
 
+def kill(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+
+
 def wait_until(holds: Callable[[], bool]) -> None:
     for _ in range(300):
         if holds():
@@ -335,6 +343,38 @@ def test_no_process_outlives_a_server(
 
     wait_until(lambda: not members(script.pid))
     assert not shared(script.pid)
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("two_workers")
+def test_a_worker_killed_at_any_instant_fails_its_query_and_no_other(spark: SparkSession) -> None:
+    """The query gives all rows or our words, at ten instants; the next query gives all rows."""
+    number = np.arange(300_000)
+    events = {"user": number % 3_000, "ts": number * 1_000_000, "page": ["/"] * len(number)}
+    table = pa.table({**events, "n": number}).cast(SCHEMA)
+    sessions = sessionize(frame_of(spark, table), VISITS)
+
+    def counted() -> int:
+        return sum(row.pages for row in sessions.collect())
+
+    begun = time.monotonic()
+    assert len(number) == counted()
+    whole = time.monotonic() - begun
+    told = []
+    for tenth in range(1, 11):
+        (worker,) = processes_of(spark)
+        killed = Timer(whole * tenth / 10, kill, (worker,))
+        killed.start()
+        try:
+            told.append(str(counted()))
+        except Exception as error:  # noqa: BLE001 (Sail decides on the class)
+            told.append(str(error))
+        killed.join()
+        assert len(number) == counted()
+
+    assert any("SIGKILL(-9)" in text for text in told)
+    ours = ("a worker process ended while it ran functions", str(len(number)))
+    assert [] == [text for text in told if not any(one in text for one in ours)]
 
 
 @pytest.mark.long
