@@ -9,7 +9,7 @@ import attrs
 import psycopg
 from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
-from psycopg.errors import QueryCanceled, UndefinedTable
+from psycopg.errors import LockNotAvailable, QueryCanceled, UndefinedTable
 
 from sessionkit.addons.postgres import Postgres, check_readable, dsn_error
 from sessionkit.errors import SinkError
@@ -78,6 +78,9 @@ class Connections:
                     found = f"PostgreSQL canceled each try to write to {self.sink.table}: {error}"
                     hint = "give the role more time: ALTER ROLE .. SET statement_timeout = '10min'"
                     raise SinkError(found, hint) from error
+                if isinstance(error, LockNotAvailable) and now >= end:
+                    found = f"another run or session holds a lock on {self.sink.label}: {error}"
+                    raise SinkError(found, "end it, then start this query again") from error
                 if isinstance(error, UndefinedTable):
                     reason, *_ = str(error).splitlines()
                     found = f"a table that the query needs for {self.sink.label} is gone: {reason}"

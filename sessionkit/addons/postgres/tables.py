@@ -64,8 +64,10 @@ LOCK: Final = SQL("SELECT pg_advisory_xact_lock(hashtext('sessionkit'))")
 CREATE_LEDGER: Final = """\
 CREATE TABLE IF NOT EXISTS {ledger} (
     table_name text PRIMARY KEY, query_id text NOT NULL, run_id text NOT NULL,
-    batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now());
+    batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now(), plan text);
 COMMENT ON TABLE {ledger} IS 'sessionkit: the last micro-batch of each table of this schema'"""
+ADD_PLAN: Final = "ALTER TABLE {ledger} ADD COLUMN IF NOT EXISTS plan text"
+"""For a ledger of 0.1, which knew a micro-batch by its number alone."""
 CREATE_STAGING: Final = """\
 DROP TABLE IF EXISTS {staging};
 CREATE TABLE {staging} AS SELECT NULL::uuid AS {attempt}, {columns} FROM {table} WITH NO DATA;
@@ -83,14 +85,17 @@ INSERT INTO {ledger} AS owned (table_name, query_id, run_id, batch_id)
 VALUES ({name}, {query}, {writer}, -1) ON CONFLICT (table_name) DO UPDATE
 SET run_id = excluded.run_id WHERE owned.query_id = excluded.query_id
 AND (owned.run_id = excluded.run_id OR split_part(owned.run_id, '/', 1) <> {run})
-RETURNING batch_id"""
+RETURNING batch_id, plan"""
 """Makes a route of a run the owner of the table."""
-HOLD: Final = """\
+HELD: Final = """\
 SELECT batch_id FROM {ledger}
-WHERE table_name = {name} AND query_id = {query} AND run_id = {writer} FOR UPDATE"""
+WHERE table_name = {name} AND query_id = {query} AND run_id = {writer}"""
+HOLD: Final = HELD + " FOR UPDATE"
 """Locks the row of the ledger, if this run still owns it."""
 NOTE: Final = """\
-UPDATE {ledger} SET batch_id = {number}, written_at = now() WHERE table_name = {name}"""
+UPDATE {ledger} SET batch_id = {number}, plan = {plan}, written_at = now()
+WHERE table_name = {name}"""
+"""The plan has the number of its micro-batch, since users may take the table back."""
 REWIND: Final = "UPDATE {ledger} SET batch_id = {number} WHERE table_name = {name}"
 """For users: takes the table back to a micro-batch."""
 RELEASE: Final = "DELETE FROM {ledger} WHERE table_name = {name}"

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import date, timedelta
 from decimal import Decimal
 from functools import partial
@@ -19,11 +19,11 @@ from psycopg import Connection
 from psycopg.errors import CardinalityViolation, UniqueViolation
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from sessionkit import SpecError
-from sessionkit._for_addons import in_utc
+from sessionkit._for_addons import check_plan, in_utc, other_run, plan_of_batch
 from sessionkit.addons.postgres import Postgres, fits, tables
 from sessionkit.addons.postgres.connections import LASTING, Connections, connected
 from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
@@ -84,7 +84,12 @@ class PostgresWriter(BatchWriter):
     route: str = "all"
     table: Target | None = None
     last: int = -1
+    checkpoint: str | None = attrs.field(default=None, init=False)
     runs_all = True
+
+    def start(self, spark: SparkSession, checkpoint: str) -> None:
+        del spark
+        self.checkpoint = checkpoint
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
         """Return the last micro-batch of a query in the table, without creating or retrying."""
@@ -117,11 +122,21 @@ class PostgresWriter(BatchWriter):
 
     def write(self, batch: Batch) -> None:
         """Copy the rows from the executors, then move them in one transaction."""
-        table = self._taken(batch)
-        types = self._run(partial(_prepare, table=table, last=self.last))
-        parts = copied_parts(self.sink, table, types, batch.frame)
-        self._run(lambda connection: self._finish(connection, table, batch.number, parts))
+        table, plan = self._taken(batch), self._plan(batch)
+        try:
+            types = self._run(partial(_prepare, table=table, last=self.last))
+            parts = copied_parts(self.sink, table, types, batch.frame)
+            self._run(lambda connection: self._finish(connection, table, batch.number, plan, parts))
+        except Exception:
+            # A later run may have replaced the staging table.
+            with suppress(psycopg.Error), connected(self.sink.dsn) as connection:
+                _check_held(connection.execute(table.sql(tables.HELD)).fetchone(), table)
+            raise
         self.last = batch.number
+
+    def _plan(self, batch: Batch) -> str:
+        plan = plan_of_batch(batch.frame.sparkSession, self.checkpoint, batch.number)
+        return f"{batch.number} {plan}" if plan else plan
 
     def _run(self, transaction: Callable[[Connection[Any]], Result]) -> Result:
         with closing(Connections(self.sink)) as connections:
@@ -129,10 +144,11 @@ class PostgresWriter(BatchWriter):
 
     def _taken(self, batch: Batch) -> Target:
         if self.table is None:
-            self.table, self.last = self._run(partial(self._take, batch=batch))
+            plan = self._plan(batch)
+            self.table, self.last = self._run(partial(self._take, batch=batch, plan=plan))
         return self.table
 
-    def _take(self, connection: Connection[Any], batch: Batch) -> tuple[Target, int]:
+    def _take(self, connection: Connection[Any], batch: Batch, plan: str) -> tuple[Target, int]:
         """Create missing tables, claim the table for this run, and return its last micro-batch."""
         schema = batch.frame.schema
         connection.execute(tables.LOCK)
@@ -141,17 +157,30 @@ class PostgresWriter(BatchWriter):
         ledger, present, _ = tables.check(connection, table, schema)
         if ledger is None:
             connection.execute(table.sql(tables.CREATE_LEDGER))
+        elif "plan" not in ledger.types:
+            connection.execute(table.sql(tables.ADD_PLAN))
         if present is None:
             connection.execute(table.create(schema))
         last = connection.execute(table.sql(tables.CLAIM)).fetchone()
         if last is None:
             found = f"another kind of row of this query goes to the table {table.label}"
             raise SinkError(found, "give each kind of row a table of its own")
+        number, stored = last
+        if number > batch.number:
+            raise other_run(f"the table {table.label}", batch.query_id, number)
+        if (stored or "").startswith(f"{batch.number} "):
+            label = f"the table {table.label}"
+            check_plan(label, batch.query_id, batch.number, plan, stored)
         connection.execute(table.sql(tables.CREATE_STAGING))
-        return table, int(last[0])
+        return table, int(number)
 
     def _finish(
-        self, connection: Connection[Any], table: Target, number: int, parts: Sequence[Any]
+        self,
+        connection: Connection[Any],
+        table: Target,
+        number: int,
+        plan: str,
+        parts: Sequence[Any],
     ) -> None:
         """Move the rows and record the micro-batch, unless an earlier attempt has committed it."""
         if _hold(connection, table, self.last) >= number:
@@ -160,7 +189,7 @@ class PostgresWriter(BatchWriter):
             hint = "start the query again: it repeats the micro-batch"
             copied = checked_copies(connection, table, parts, hint)
             Moving(table, copied).move(connection, sum(part["rows"] for part in parts))
-        connection.execute(table.sql(tables.NOTE, number=number))
+        connection.execute(table.sql(tables.NOTE, number=number, plan=plan))
 
 
 def _prepare(connection: Connection[Any], table: Target, last: int) -> dict[str, str]:
@@ -177,13 +206,7 @@ def _prepare(connection: Connection[Any], table: Target, last: int) -> dict[str,
 
 def _hold(connection: Connection[Any], table: Target, last: int) -> int:
     """Lock the row of the ledger; return its micro-batch, which is `last` or the next one."""
-    row = connection.execute(table.sql(tables.HOLD)).fetchone()
-    if row is None:
-        found = (
-            f"the table {table.label} was taken from this run of the query {table.query_id}: "
-            "a later run has it, or someone gave it away"
-        )
-        raise SinkError(found, "leave only one run of a query, and one query of a table")
+    row = _check_held(connection.execute(table.sql(tables.HOLD)).fetchone(), table)
     if row[0] < last:
         found = (
             f"the server has lost micro-batches of the table {table.label}, by a failover or a "
@@ -191,6 +214,17 @@ def _hold(connection: Connection[Any], table: Target, last: int) -> int:
         )
         raise SinkError(found, "start the query again: it says how to take the checkpoint back too")
     return int(row[0])
+
+
+def _check_held(row: tuple[Any, ...] | None, table: Target) -> tuple[Any, ...]:
+    """Return the row of the ledger, if this run still owns it."""
+    if row is None:
+        found = (
+            f"the table {table.label} was taken from this run of the query {table.query_id}: "
+            "a later run has it, or someone gave it away"
+        )
+        raise SinkError(found, "leave only one run of a query, and one query of a table")
+    return row
 
 
 # ----------------------------------------------------------------------- into the staging table

@@ -24,7 +24,7 @@ LAST = 3
 STORE = "the store of `last_batch`"
 SAID = re.compile(
     rf"another run of the query q has written micro-batch \d to {STORE}, and `write` of ExactlyOnce"
-    r" ended with UniqueViolation: .*\n\nHint: stop the other run"
+    r" ended with (UniqueViolation|LockNotAvailable): .*\n\nHint: stop the other run"
     r"|`write` of ExactlyOnce failed for micro-batch \d of the query q, and"
     rf" {STORE} doesn't have it: LockNotAvailable: .*\n\nHint: if another run of the query"
 )

@@ -11,7 +11,8 @@ from sessionkit.spark.sinks import Batch
 from sessionkit.spark.sinks.values import ExactlyOnce
 from sessionkit.spark.sinks.writers import OnceWriter
 
-BATCH = Batch(frame := ["a"], 3, "q", "run")  # type: ignore[arg-type]  # the functions are ours
+FRAME: Any = ["a"]
+BATCH = Batch(FRAME, 3, "q", "run")
 
 
 def store(path: Path) -> ExactlyOnce:
@@ -42,7 +43,7 @@ def test_a_micro_batch_that_is_there_by_then_is_another_runs(tmp_path: Path) -> 
     """Both have looked before either has written; the key of the table refuses the second one."""
     one = store(tmp_path / "rows.db")
     assert not OnceWriter(one).is_written(BATCH)
-    one.write(frame, "q", 3)
+    one.write(FRAME, "q", 3)
     said, cause = refusal(one.write, one.last_batch)
 
     assert said == (
