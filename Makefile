@@ -23,7 +23,7 @@ unexport PYSPARK_DRIVER_PYTHON
 help:
 	@echo "make test           set up, check, and run all tests but the nightly, the long and Sail's"
 	@echo "make quick          run the tests of specs, engine and most add-ons, in less than a minute"
-	@echo "make coverage       run every test without Spark, and refuse fewer lines and branches than before"
+	@echo "make coverage       run every test without Spark, and show which lines and branches they reach"
 	@echo "make test-nightly   like make test, with the nightly tests and Sail's"
 	@echo "make test-long      like make test, with all tests and ten times the examples"
 	@echo "make test-matrix    run a part in every cell: Sparks, Pythons, libraries, ways to run Spark"
