@@ -66,8 +66,6 @@ CREATE TABLE IF NOT EXISTS {ledger} (
     table_name text PRIMARY KEY, query_id text NOT NULL, run_id text NOT NULL,
     batch_id bigint NOT NULL, written_at timestamptz NOT NULL DEFAULT now(), plan text);
 COMMENT ON TABLE {ledger} IS 'sessionkit: the last micro-batch of each table of this schema'"""
-ADD_PLAN: Final = "ALTER TABLE {ledger} ADD COLUMN IF NOT EXISTS plan text"
-"""For a ledger of 0.1, which knew a micro-batch by its number alone."""
 CREATE_STAGING: Final = """\
 DROP TABLE IF EXISTS {staging};
 CREATE TABLE {staging} AS SELECT NULL::uuid AS {attempt}, {columns} FROM {table} WITH NO DATA;

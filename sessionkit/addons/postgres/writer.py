@@ -157,8 +157,6 @@ class PostgresWriter(BatchWriter):
         ledger, present, _ = tables.check(connection, table, schema)
         if ledger is None:
             connection.execute(table.sql(tables.CREATE_LEDGER))
-        elif "plan" not in ledger.types:
-            connection.execute(table.sql(tables.ADD_PLAN))
         if present is None:
             connection.execute(table.create(schema))
         last = connection.execute(table.sql(tables.CLAIM)).fetchone()
