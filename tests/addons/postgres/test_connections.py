@@ -129,7 +129,7 @@ def test_a_transaction_whose_end_is_unknown_is_looked_up(
     def finish(connection: "psycopg.Connection[Any]") -> None:
         calls.append(1)
         told = [Row(attempt=attempt, rows=1)]
-        writer._finish(connection, table, batch.number, told)
+        writer._finish(connection, table, batch.number, "", told)
         if len(calls) == 1:
             connection.execute("COMMIT")
             connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")

@@ -154,7 +154,7 @@ def test_rows_that_the_server_has_lost_stop_the_query(
         connected(postgres.dsn) as connection,
         pytest.raises(SinkError, match="2 rows were copied for the table public.lost, and 0 are"),
     ):
-        writer._finish(connection, writer.table, batch.number, told)
+        writer._finish(connection, writer.table, batch.number, "", told)
 
 
 DROPPING = """
