@@ -47,7 +47,7 @@ def _is_writer(_: Any, __: "attrs.Attribute[Any]", value: object) -> None:
         raise SpecError(found, "write `def write(row): ...`, and pass its name")
 
 
-@explained()
+@explained({"path": 'path=..., the folder, after the format: Files("parquet", "/visits")'})
 @attrs.frozen
 class Files:
     """
