@@ -214,7 +214,8 @@ class Folder:
         runs = [note.run for note in self.about(number - 1) if note.is_mark]
         names = f"{literal_path(self.query_id)}{{,_{numbers_from(min(runs, default=0))}}}"
         place = f"{literal_path(self.path)}/{QUERY}={names}/{BATCH}={number}"
-        files = if_there(lambda: self._texts(place).inputFiles()) or ()
+        # With two paths, Spark doesn't log that the folder isn't there.
+        files = if_there(lambda: self._texts(place, place).inputFiles()) or ()
         for name in {name for file in files for name in OF_RUN.findall(file)} - {kept}:
             self.remove(number, name)
 
@@ -225,8 +226,8 @@ class Folder:
         none = none.mode("overwrite").option("partitionOverwriteMode", "static").partitionBy("part")
         none.text(f"{self.path}/{QUERY}={name}/{BATCH}={number}")
 
-    def _texts(self, place: str) -> DataFrame:
-        return self.spark.read.option("recursiveFileLookup", value=True).text(place)
+    def _texts(self, *places: str) -> DataFrame:
+        return self.spark.read.option("recursiveFileLookup", value=True).text([*places])
 
     def _write(self, name: str, text: str) -> None:
         # No two runs write to one folder: the end of one job would delete the other's files.
