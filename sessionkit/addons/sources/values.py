@@ -149,8 +149,8 @@ class KafkaTopics:
         topics: The name of a topic, or several names.
         payload: The format of message values: `Json()` or `Avro(schema)`.
         starting: The start of a batch, or of a query with a new checkpoint: `"earliest"`;
-            `"latest"`, for a stream only; or offsets as JSON, such as `Seed.starting_offsets`
-            returns.
+            `"latest"`, for a stream only, since Spark itself refuses it for a batch; or offsets as
+            JSON, such as `Seed.starting_offsets` returns.
         options: Further options by Spark's names, such as `kafka.security.protocol`. Under
             `{"kafka.isolation.level": "read_uncommitted"}`, Kafka's default, messages of aborted
             transactions count too.
