@@ -100,7 +100,7 @@ class Iceberg:
 
     @property
     def place(self) -> object:
-        """The identity of the table, equal for all of its sinks: its name."""
+        """The identity of the table, equal for all of its sinks: the parts of its name, a tuple."""
         return tuple(self.table.replace("`", "").split("."))
 
     def writer(self, rows: RowsToWrite, spark: SparkSession) -> BatchWriter:

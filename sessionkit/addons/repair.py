@@ -54,13 +54,13 @@ def repair(
 
     It computes the sessions of `history` on a batch, where they have the same ids as on the stream,
     and compares them with the table. Unchanged sessions stay as they are. Changed ones get the next
-    revision, if the table has revisions. New ones are added. A session in the table that history no
-    longer gives is deleted, if history has an event of its key, and one of its day. Without such
-    events, history says nothing about it, so it stays; see `delete_unseen`. All of this is one
-    transaction, and a second run changes nothing.
+    revision, if the table has revisions. New ones are added. A stored session that history no
+    longer gives is deleted, if history has an event of its key, on any day, and events, of any key,
+    on the days in UTC when it starts and ends; see `delete_unseen`. All of this is one transaction,
+    and a second run changes nothing.
 
-    A session that the query may still write stays as it is. So does one that may have events from
-    before `history`, and every session that overlaps either.
+    Other sessions stay as they are, and count as `left`: those that the query may still write,
+    those that may have events from before `history`, and those that overlap one of these.
 
     Needs the state reader of Spark 4.0. A query that writes to `Postgres` may run meanwhile; a
     query that writes to `Delta` or `Iceberg` must be stopped.
@@ -74,10 +74,10 @@ def repair(
         between: The span of event time in which the sessions start, as two instants with a time
             zone, the first inclusive, the second exclusive. None for no limit; as the first
             instant, it means that `history` begins where the query did.
-        shape: The changes that the query makes to the result of `sessionize` before it writes it.
-            Columns that they add aren't compared.
-        delete_unseen: Whether to delete the sessions of keys, and of days in UTC, that have no
-            event in `history`; see `Difference.unseen`.
+        shape: A function from the result of `sessionize` to the DataFrame that the query writes, if
+            the query changes it. Columns that the function adds are written, but not compared.
+        delete_unseen: Whether to delete stored sessions also if their key, or their day in UTC, has
+            no event in `history`; see `Difference.unseen`. By default, they're left.
         dry_run: Whether to return the difference without changing the table.
 
     Returns:

@@ -260,10 +260,11 @@ def count_by(
     Args:
         field: The field, of any type but a list, a dict, a tuple or a class; nor a float.
         at_most: How many different values are kept.
-        rest: A value of the field's type, under which all values are counted that aren't kept.
-            Events with this value itself count under it too; it takes a place like any other. It
-            may change while a checkpoint lives. None leaves the rest out: its number is
-            `count(field)` less the sum of the counts.
+        rest: A value of the field's type, under which all values are counted that aren't kept. It
+            comes in addition to the `at_most` values. If events have this value themselves, they
+            count under it too; it may then be one of the kept values. It may change while a
+            checkpoint lives. None leaves the rest out: its number is `count(field)` less the sum of
+            the counts.
         where: Selects the events to count.
     """
     return CountBy(of=field, where=where, at_most=at_most, rest=rest)

@@ -64,10 +64,11 @@ def drop_duplicates_by_key(
     Returns:
         A `Deduplication`. `apply(frame)` returns the unique rows of a stream or a batch, with the
         columns of the frame. A stream keeps the row that arrives first. A batch keeps the earliest
-        by `event_time`; of several, or without it, the smallest by content.
+        by `event_time`; of several, or without `event_time`, the least row: values are compared
+        column by column, in the order of the frame's columns, and null is the least.
 
     Raises:
-        SpecError: `unbounded_state` isn't True, or no key is given.
+        SpecError: `unbounded_state` isn't True, or `keys` names no column.
     """
     if unbounded_state is not True:
         found = f"without an event time, a stream must keep {STATE_SIZE}"
@@ -105,11 +106,11 @@ def drop_duplicates_by_key_and_time(
     Returns:
         A `Deduplication`. `apply(frame)` returns the unique rows of a stream or a batch, with the
         columns of the frame. Of rows with one key and time, a stream keeps the one that arrives
-        first, a batch the smallest by content.
+        first. A batch keeps the least row, as `drop_duplicates_by_key` compares them.
 
     Raises:
-        SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
-            key.
+        SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or `keys` names
+            no column.
     """
     span = whole_milliseconds(watermark_delay, "watermark_delay")
     return Deduplication(_names(keys), event_time, span, "event_time")
@@ -144,11 +145,12 @@ def drop_duplicates_within(
 
     Returns:
         A `Deduplication`. `apply(frame)` returns the unique rows of a stream or a batch, with the
-        columns of the frame.
+        columns of the frame. Of rows with one key and time, a batch takes the least row first, as
+        `drop_duplicates_by_key` compares them.
 
     Raises:
-        SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or there is no
-            key.
+        SpecError: The delay isn't a duration, is zero or not in whole milliseconds, or `keys` names
+            no column.
     """
     span = whole_milliseconds(watermark_delay, "watermark_delay")
     return Deduplication(_names(keys), event_time, span, "first_event_and_delay")
@@ -182,10 +184,10 @@ class Deduplication:
         a watermark gets one; an existing watermark must have the same column and delay. Rows whose
         event time is `<=` the watermark are dropped as late.
 
-        Among equal rows, a batch keeps the row with the earliest event time, then the smallest by
-        content. Under `drop_duplicates_within`, it keeps the first row of each key, and each row
-        more than the delay after the last kept row. A stream may keep fewer rows of a key that
-        returns after the delay. Rows without an event time form a group of their own.
+        Among equal rows, a batch keeps the row with the earliest event time, then the least row,
+        compared column by column. Under `drop_duplicates_within`, it keeps the first row of each
+        key, and each row more than the delay after the last kept row. A stream may keep fewer rows
+        of a key that returns after the delay. Rows without an event time form a group of their own.
 
         Raises:
             SchemaError: A column is missing, a key is a float or a type that Spark doesn't compare,

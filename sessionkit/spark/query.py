@@ -143,9 +143,9 @@ def start_query(
         options: More options of the sink, under Spark's names; none for sinks that write whole
             micro-batches, such as `Routes` and `ExactlyOnce`.
         sink_since: For a table, folder or store that joins the query later: the number of the first
-            micro-batch that it gets. A place that has no micro-batch of the query yet is refused if
-            the query has already finished the micro-batch with this number, since its rows would be
-            missing. Keep the argument from then on.
+            micro-batch that it gets. If the last finished one is 41, pass 42, and keep the argument
+            from then on. By default it's 0: once the query has finished a micro-batch, a place that
+            has none of the query is refused, since rows would be missing there.
         tune: Whether to apply, to this query alone, the recommended settings that it reads at its
             start.
 

@@ -265,10 +265,18 @@ def explain_watermark(query: StreamingQuery) -> WatermarkReport:
         query: A query, running or stopped.
 
     Returns:
-        A `WatermarkReport`. Its `state` is one of eight words, such as `moving`, `idle` or
-        `held_back`; `watermark` is an event time, and `since` the processing time from which on it
-        has stood there; `silent` has the sources that hold it back, and `dropped` the number of
-        late rows.
+        A `WatermarkReport`. `watermark` is an event time; `since` is the processing time from which
+        on it has stood there; `silent` has the sources that hold it back; `dropped` is the number
+        of late rows. `state` says what it does:
+
+        * `no_batch`: no micro-batch has run.
+        * `undeclared`: the query has no watermark.
+        * `waiting`: no event time has moved it yet.
+        * `moving`: it advances with the events.
+        * `idle`: no rows arrive, as after a run under `availableNow`.
+        * `stalled`: rows arrive, but none is newer.
+        * `held_back`: under the policy `min`, some sources send nothing while others do.
+        * `ahead_of_clock`: an event time from the future has moved it past the clock.
     """
     check_query(query)
     return _report(list(filter(has_run, query.recentProgress)), by_slowest=_follows_slowest(query))

@@ -95,9 +95,12 @@ class Lateness:
         allowed: How long after its close a session still takes late events, in event time. Each
             micro-batch that adds some gives another revision of the session's row. None for no
             time. For a `SessionSpec`.
-        reopen_within: How long after its close a session continues with an event that isn't late,
-            in event time, as in Kafka Streams. None for no time: such an event begins a new
-            session. For a `SessionSpec`.
+        reopen_within: How long after its close, in event time, a session continues with an event
+            that isn't late, as in Kafka Streams. Take a gap of 30 minutes and an event at 10:00:
+            the session closes once the watermark reaches 10:30. At a watermark of 10:35, an event
+            of 10:20 isn't late, since its own gap ends at 10:50. It continues the session; under
+            None, it begins a new one. Refused with `allowed`, which does this too, and with
+            `order="event_time"`. For a `SessionSpec`.
         judged_by: Which end the watermark is compared with. `"event"`: the end of a session of this
             event alone, its time plus the gap, as in Spark. `"session"`: the end of the session
             that the event would join, as in Flink; refused with `order="event_time"`, where it
@@ -235,10 +238,11 @@ class Inputs:
             doesn't.
         max_future_skew: How far an event time may be ahead of the processing time. An event further
             ahead is quarantined before it can move the watermark. None accepts every time.
-        max_jump: The longest stretch of event time without an event of any key, for replays and
-            backfills, whose times can't be compared with the clock. Each task sorts the times of
-            the events that it reads together, and looks at the later half of them. At the first
-            stretch longer than this, it quarantines all events after it. None accepts every time.
+        max_jump: The longest step from one event time to the next, over all keys, for replays and
+            backfills, whose times can't be compared with the clock. A task sorts the times of the
+            events that it reads together, and checks the steps from the median on; of two events,
+            the earlier is the median. After the first step longer than this, all events are
+            quarantined. None accepts every time.
         max_buffered_per_key: How many events of a key may wait for the watermark under
             `order="event_time"`. Beyond that, the latest events are quarantined, though their times
             move the watermark. In the first micro-batch, before there is a watermark, all events

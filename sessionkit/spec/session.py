@@ -93,7 +93,8 @@ class SessionSpec(Spec[E, S, R]):
         logic: What is computed of a session's events: `Functions(...)`, `Aggregates(...)` or
             `Events(...)`.
         gap: How long a session stays open without events, such as `"30 minutes"`, in event time.
-            Pass either this or `timeout`.
+            Pass either this or `timeout`. The spec keeps it as its `timeout`, so for a copy with
+            another gap, write `attrs.evolve(spec, timeout="20 minutes")`.
         timeout: In place of `gap`: an `EventTimeGap`, or `SessionRules` that also cut sessions
             before the gap is over. Under `SessionRules`, result rows have a column `closed_by`,
             after `last_event_time`.
@@ -395,9 +396,9 @@ class SessionSpec(Spec[E, S, R]):
         """
         Make a spec from aggregates instead of functions: no Python runs for an event.
 
-        Aggregates have the same result in any order, so `order` matters only for `SessionRules`
-        that need it, and for `drop_duplicates_for`. See `SessionSpec` for the other arguments and
-        the errors.
+        Aggregates have the same result in any order. So `order="event_time"` is refused, unless
+        `SessionRules` need it or have `opens_with`, or `drop_duplicates_for` is given. See
+        `SessionSpec` for the other arguments and the errors.
 
         Example:
             import pyarrow.compute as pc
@@ -424,8 +425,9 @@ class SessionSpec(Spec[E, S, R]):
         """
         Make a spec that returns each event with its session's id and its number in the session.
 
-        Rows come in time order, so `order` matters only for `SessionRules` that need it, and for
-        `drop_duplicates_for`. See `SessionSpec` for the other arguments and the errors.
+        Rows come in time order. So `order="event_time"` is refused, unless `SessionRules` need it
+        or have `opens_with`, or `drop_duplicates_for` is given. See `SessionSpec` for the other
+        arguments and the errors.
 
         Args:
             event: As in `Events`.

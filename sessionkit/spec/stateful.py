@@ -123,7 +123,8 @@ class StatefulSpec(Spec[E, S, R]):
             `event_time_gap`, `processing_time_gap` or `time_to_live`; after that call, the key's
             state and timers are dropped. It returns what `process` does. Left out, a key ends
             without a row. For timers in processing time, pass `by_processing_time(function)`.
-        event, state, result: The attrs classes, as in `Functions`.
+        event, state, result: The attrs classes, as in `Functions`. If no function returns a row,
+            pass `result` all the same.
         timeout: Required: when a key is over. `EventTimeGap`, or its gap, such as `"30 minutes"`;
             `ProcessingTimeGap`, `TimeToLive`, several of these joined with `|`, or `NoTimeout()` if
             `process` itself removes every state.

@@ -79,7 +79,7 @@ class Session(Generic[K, M]):
 
     @property
     def length(self) -> timedelta:
-        """The time from the first event to the last, without the gap."""
+        """The time from the first event to the last: `last_event_time` less `session_start`."""
         return self.last_event_time - self.session_start
 
     if not TYPE_CHECKING:

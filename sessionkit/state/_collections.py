@@ -190,9 +190,11 @@ class RenamedFrom:
     """
     The former names of a field: `pages: Annotated[int, RenamedFrom("views")] = 0`.
 
-    State that was stored under a former name is then read into this field. sessionkit refuses a
-    state class that has lost a field and got another one of the same type, since that may be a
-    renaming. `RenamedFrom()`, without a name, says that it isn't: the field is new.
+    It acts when a query starts again from its checkpoint: state that is stored under a former name
+    is read into this field. Without it, a state class is refused that has lost a field and got
+    another one of the same type, since that may be a renaming. `RenamedFrom()`, without a name,
+    says that it isn't: the field is new. `migrate` refuses a renamed field, as it takes no other
+    state class.
 
     Attributes:
         names: The former names, in any order.

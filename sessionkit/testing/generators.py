@@ -164,8 +164,8 @@ def timelines(
     """
     Return a hypothesis strategy for events of several keys, in order of arrival.
 
-    It draws lists of `Arrival(key, event_time, event)`; `driver.add(*arrival)` adds one to a
-    `SessionDriver`.
+    It draws lists of `Arrival(key, event_time, event)`; `key` is a tuple, even with a single key
+    column. `driver.add(*arrival)` adds one to a `SessionDriver`.
 
     Times gather at the boundaries of the rules: at the same instant, exactly one gap apart, and a
     microsecond or a millisecond to either side of that. Events arrive out of order within the
@@ -176,8 +176,8 @@ def timelines(
         events: A strategy for the events; by default objects of the event class with modest values.
             If a field of the class has the name of a key column or of the event time, it gets that
             value.
-        keys: A strategy for tuples with the values of the key columns; by default up to three keys
-            by their types.
+        keys: A strategy for keys: tuples with the values of the key columns, such as `("ann",)`. Up
+            to three of its keys are in a list. By default, values of the types of the columns.
         min_size: The minimum number of events.
         max_size: The maximum number of events.
 

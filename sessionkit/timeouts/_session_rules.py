@@ -126,14 +126,16 @@ class SessionRules:
             belongs to the session that is open at its time. If none is open, the event is rejected
             as `outside`, and changes nothing.
         extends: Only events that meet this keep a session open. Any other event, such as a
-            heartbeat, belongs to the session that is open at its time, even if it comes after the
-            watermark has passed that time. If none is open, the event is a session by itself, which
-            ends at the time of the event; or is late, if the watermark has passed that time.
-        close_idle_after: In processing time. Once no event has moved the watermark for this long,
-            all open sessions that a new event of this moment would have closed are closed, and
-            `closed_by` is `"idle"`. Their later events are late. Spark then runs a micro-batch at
-            every trigger, which must be shorter than this, looks at every bucket in each, and never
-            ends with the `availableNow` trigger. On a batch it has no effect.
+            heartbeat, joins the session that is open at its time, and leaves its end as it is. It
+            joins even if the watermark has reached its time. If no session is open then, the event
+            is a session of its own, whose `session_end` is the event's time; or it's late, if the
+            watermark has reached its time.
+        close_idle_after: Close sessions though no event comes. Once the watermark has stood still
+            for this long in processing time, it counts as the processing time less
+            `watermark_delay`, as if an event came now. A session that closes by this has `"idle"`
+            as `closed_by`, and its later events are late. Spark then runs a micro-batch at every
+            trigger, which must be shorter than this, and looks at every bucket in each. Under the
+            trigger `availableNow`, such a query never ends. It has no effect on a batch.
 
     `state_gap`, `max_duration`, `max_events`, `until`, `starts_with` and `changes_of` depend on the
     order of events. So they need `order="event_time"`.

@@ -94,10 +94,10 @@ def late_events(
     Count the events that would have been late under each watermark delay.
 
     Pass past events, or the counts of a running query, which measures how late its events are:
-    `late_events(status(query).totals, visits)`. Numbers from counts are never too low, but may be
-    somewhat too high: the true number may be the one of a delay up to 10 % shorter. They're less
-    exact under the rules `midnight` and `extends`, where each event counts as if its session were
-    over at once.
+    `late_events(status(query).totals, visits)`. A number from counts is never too low, but may be
+    too high: counts keep the ages of events in bins, whose limits are about 10 % apart, and the
+    whole bin that a delay falls into counts as late. It's higher still under the rules `midnight`
+    and `extends`, where each event counts as if its session were over at once.
 
     Past events are cut into micro-batches by their time of arrival. The watermark is the latest
     event time of earlier micro-batches less the delay, and the spec's rules decide: an event is
@@ -105,8 +105,8 @@ def late_events(
     its event time. Events that `max_future_skew` would quarantine, and rows without an event time
     or a time of arrival, don't count.
 
-    They hold for a query that keeps up. After a stop, it reads a backlog, where more events may be
-    late: docs/how-to/backfill.md#catch-up-after-a-stop.
+    The numbers hold for a query that keeps up. After a stop, a query reads a backlog, where more
+    events may be late: docs/how-to/backfill.md#catch-up-after-a-stop.
 
     Args:
         history: A batch of past events, or the counts of a query's micro-batches.
@@ -118,9 +118,9 @@ def late_events(
         delays: The delays to compare.
 
     Returns:
-        A `LateEvents`. `late` has the number of late events by delay, `events` the number of
-        compared events, and `smallest(share)` returns the smallest delay under which at most this
-        share of events is late; `advice()` says it in a sentence.
+        A `LateEvents`. `late` maps each delay, a `timedelta`, to the number of late events;
+        `events` is the number of compared events. `smallest(share)` returns the smallest delay
+        under which at most this share of events is late; `advice()` says it in a sentence.
 
     Raises:
         SpecError: The spec has no event time, a duration is invalid, a batch comes without

@@ -62,29 +62,36 @@ class Columns:
     """
     Say which columns of result rows have the figures of a report.
 
-    A column that you don't name is found by its usual name, if it's of the right kind, such as
-    `revenue` for `value`, or `landing` for `entry`. A figure without a column is left out.
+    A column that you don't name is found by its usual names: it's the first of them that is a
+    column of the right kind. A figure without a column is left out.
 
     Attributes:
         keys: The columns that identify a user: by default all before `session_id`. Users are
             counted; the page doesn't contain their keys.
-        events: The number of events in a session.
-        views: The number of views of each page, as `agg.count_by` counts them: a map.
-        value: What a session is worth, such as its revenue: a number.
+        events: The number of events in a session. Usual names: `events`, `pages`, `views`, `hits`,
+            `clicks`.
+        views: The number of views of each page, as `agg.count_by` counts them: a map. Usual names:
+            `views`, `page_views`, `pages`.
+        value: What a session is worth: a number. Usual names: `value`, `revenue`.
         currency: The code of the currency that `value` is in, such as "EUR". The page then shows
             amounts in the format of the reader's country.
-        path: The pages that a user saw, in order: a list of text.
+        path: The pages that a user saw, in order: a list of text. Usual names: `path`, `pages`,
+            `urls`.
         path_at_most: How many pages `path` keeps: the `at_most` of `agg.path`. If a path
             is cut there, its exit page isn't known.
-        entry: The first page: text. By default the first of `path`.
-        exit: The last page: text. By default the last of `path`.
-        engaged: Whether the user engaged: a bool.
-        engaged_time: How long the user was active: an interval, or a number of seconds.
-        bounce: Whether the user left at once: a bool. By default, sessions of one event.
-        converted: Whether the session reached its goal: a bool. By default the last step of
-            `funnel`.
-        number: The number of the session among its user's, from 1. By default, a user's first
-            session in the rows counts as a new user's.
+        entry: The first page: text. Usual names: `entry`, `landing`, `first_page`. Without a
+            column, the first of `path`.
+        exit: The last page: text. Usual names: `exit`, `last_page`. Without a column, the last of
+            `path`.
+        engaged: Whether the user engaged: a bool. Usual names: `engaged`, `is_engaged`.
+        engaged_time: How long the user was active: an interval, or a number of seconds. Usual
+            names: `engaged_time`, `engaged_for`.
+        bounce: Whether the user left at once: a bool. Usual names: `bounce`, `bounced`,
+            `is_bounce`. Without a column, sessions of one event.
+        converted: Whether the session reached its goal: a bool. Usual names: `converted`,
+            `is_conversion`, `bought`, `purchased`. With `funnel`, by default its last step.
+        number: The number of the session among its user's, from 1. Usual name: `session_number`.
+            Without a column, a user's first session in the rows counts as a new user's.
         dimensions: Texts by which to compare and filter sessions, such as a channel: at most 6. The
             page shows them.
         goals: Other goals that a session may reach, such as a subscription: a bool for each. The

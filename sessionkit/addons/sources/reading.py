@@ -60,14 +60,16 @@ def read_stream(
         spark: The Spark session.
         source: The source of the events.
         spec: The spec, whose key, event time and event class define the columns and their types.
-        with_position: Whether rejected rows have their origin. Then the spec must pass columns of
-            it through: `passthrough=KafkaTopics.origin_columns`, or `JsonLines.origin_columns`.
+        with_position: Whether rejected rows must say where they came from, in the origin columns:
+            the file, or the topic, partition and offset. If True, the spec must pass at least one
+            of these through: `passthrough=KafkaTopics.origin_columns`, or
+            `JsonLines.origin_columns`.
         name: The name of the source in checkpoints, from Spark 4.2 on, with
             `spark.sql.streaming.queryEvolution.enableSourceEvolution`.
 
     Raises:
-        SpecError: The spec passes no origin column through, or the source can't have the columns
-            that the spec reads.
+        SpecError: The spec passes no origin column through, though `with_position` is True; or the
+            source can't have the columns that the spec reads.
         UnsupportedError: A library is missing.
     """
     _check_session(spark)
@@ -82,16 +84,20 @@ def read_batch(
     """
     Read all that a source has now, as a batch with the columns that a spec reads.
 
-    Unreadable payloads are handled as by `read_stream`.
+    A payload that can't be read becomes a row with the reason in the column `_unreadable`, and
+    `sessionize` quarantines it, as with `read_stream`.
 
     Args:
         spark: The Spark session.
         source: The source of the events.
         spec: As for `read_stream`.
-        with_position: As for `read_stream`.
+        with_position: Whether rejected rows must say where they came from, in the origin columns of
+            the source. If True, the spec must pass at least one of them through, as for
+            `read_stream`. Pass False if nobody reads the rejected rows.
 
     Raises:
-        SpecError: As for `read_stream`.
+        SpecError: The spec passes no origin column through, though `with_position` is True; or the
+            source can't have the columns that the spec reads.
         UnsupportedError: A library is missing.
     """
     _check_session(spark)

@@ -59,7 +59,8 @@ class Json:
         max_bytes: The most bytes of a payload. A longer payload never leaves the JVM.
 
     Raises:
-        SpecError: `max_bytes` isn't a whole number from 1, or an option isn't text.
+        SpecError: `max_bytes` isn't a whole number from 1, or an option isn't a text, a number or a
+            bool.
     """
 
     options: Mapping[str, str] = attrs.field(factory=dict, validator=spark_options, hash=False)

@@ -44,7 +44,8 @@ def read_erasures(
 
     Raises:
         SpecError: The spec says `carries_watermark=True`, with which a query erases nothing; or the
-            path has signs of a pattern, such as `[`, so that no stream can read the folder.
+            path has a backslash or one of `[]{}*?`, which Spark takes for a pattern, so that no
+            stream can read the folder.
         SessionkitError: No session is active.
     """
     checkpoint = path_of(checkpoint, "checkpoint")

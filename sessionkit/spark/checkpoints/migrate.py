@@ -59,9 +59,10 @@ def migrate(
     A *seed* is a folder with the state that another query begins with. Stop the old query first.
 
     The gap, the delay, the order, the layout, the bucket count and, where no value is lost, the
-    types of the keys may differ; the state class may not. An open session keeps its end: old events
-    keep the old gap. Keys that `erase_key` was called for aren't in the seed, even if the old query
-    hasn't erased them yet. Needs Spark 4.0 or later.
+    types of the keys may differ. The fields of the state class may not: `RenamedFrom` has no effect
+    here. An open session keeps its end: old events keep the old gap. Keys that `erase_key` was
+    called for aren't in the seed, even if the old query hasn't erased them yet. Needs Spark 4.0 or
+    later.
 
     Args:
         checkpoint: The checkpoint location of the old query.
@@ -76,7 +77,8 @@ def migrate(
         query has read. `seed.starting_offsets()` has the old query's offsets in Kafka.
 
     Raises:
-        SpecError: `to` has signs of a pattern, such as `[`, so that no stream can read the seed.
+        SpecError: The path `to` has a backslash or one of `[]{}*?`, which Spark takes for a
+            pattern, so that no stream can read the seed.
         StateError: The checkpoint was written under other rules than the old spec's, or the
             new spec differs in something that can't be migrated; the message names each difference.
         StateValueError: A stored key doesn't fit its new type.
@@ -159,7 +161,8 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
 
     Raises:
         SpecError: The spec has no event time, or says `carries_watermark=True`; `until` has no time
-            zone; or `to` has signs of a pattern, as for `migrate`.
+            zone; or the path `to` has a backslash or one of `[]{}*?`, which Spark takes for a
+            pattern, so that no stream can read the seed.
         SchemaError: The columns don't fit the spec.
         NotPicklableError: A function uses something that can't be sent to the executors.
         SessionkitError: The folder has a seed already.

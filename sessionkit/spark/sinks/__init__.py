@@ -40,11 +40,13 @@ class Ledger:
     """
     Say which micro-batches of a query a place already has: a table, a folder or a store.
 
+    `BatchWriter.ledger` returns it. If it doesn't fit the checkpoint, the query refuses to start.
+
     Attributes:
         place: The place's name in messages.
         has_from: The number of the last micro-batch that the place has, None if it has none. Or a
-            function: `has_from(number)` returns whether it has this micro-batch or a later one. The
-            attribute is always this function.
+            function: `has_from(number)` returns whether it has this micro-batch or a later one. As
+            an attribute, it's always such a function, made of the number.
         rewind: `rewind(number)` returns a hint: how to take the place back until this micro-batch
             is its last.
         may_join: Whether an empty place can join a query that has finished micro-batches.
@@ -80,9 +82,9 @@ class BatchWriter(ABC):
     """
     Write the micro-batches of one run of a query to one place: the base class of your own writer.
 
-    Override `write`. Override `ledger` or `is_written` too, so that each micro-batch is written
-    once; by default, nothing is known of the place, and a micro-batch that runs again is written
-    again.
+    Override `write`. Override `is_written` too, so that each micro-batch is written once: by
+    default, one that runs again is written again. Override `ledger` too, so that the query refuses
+    to start if the place and the checkpoint are of different moments.
 
     Attributes:
         runs_all: Whether `write` is one action of Spark over all rows. If False, the default, the
@@ -93,9 +95,14 @@ class BatchWriter(ABC):
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         """
-        Check that the place can take rows, and return the `Ledger` of a query.
+        Check that the place can take rows, and return which micro-batches of a query it has.
 
-        None if unknown, as by default.
+        It's called before the first micro-batch of a run. By default, it checks nothing and returns
+        None: unknown.
+
+        Args:
+            rows: The rows that `write` gets, as a streaming DataFrame or one of a micro-batch.
+            query_id: The id of the query; None if the query is new.
         """
         del rows, query_id
         return None
@@ -108,7 +115,7 @@ class BatchWriter(ABC):
         """
         Return whether the place has a micro-batch, which then isn't written again.
 
-        By default False.
+        It's called before each `write`. By default False.
         """
         del batch
         return False

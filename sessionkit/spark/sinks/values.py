@@ -253,6 +253,9 @@ class Routes:
         failed: Takes the events for which a function raised, in place of `rejected`.
         failed_output: Takes what a function failed to return, in place of `rejected`.
         erased: Takes the keys that were erased, in place of `rejected`.
+
+    Raises:
+        SpecError: `rejected` is left out.
     """
 
     session: RouteSink | None = None

@@ -147,8 +147,10 @@ class Driver(Generic[Spec, Event, Row, Result, Stored]):
         """
         Start a query where a batch over history ended, as with `bootstrap` on Spark.
 
-        `take_rows` returns the sessions that the batch closed; the first micro-batch takes over the
-        open sessions. A row before `until` is late on the stream: the batch may have read it.
+        `take_rows` returns the rows of the batch: of the sessions that closed, or of `process` and
+        `on_timer`. The first micro-batch takes over what is left: the open sessions, or the keys
+        with their states and timers. A row before `until` is late on the stream: the batch may have
+        read it.
 
         Args:
             spec: The definition, of the batch and of the stream.
