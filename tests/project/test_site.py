@@ -135,7 +135,7 @@ def test_the_head_says_what_a_page_is_about(built: tuple[Sphinx, str]) -> None:
         r'(?:property="og:image" content|rel="[\w ]*(?:icon|alternate)"[^>]*? href)="([^"]+)"', head
     )
 
-    assert re.search(r'name="description" content="A watermark tells Spark', head)
+    assert re.search(r'name="description" content="A watermark, the newest event time', head)
     assert len(linked) == 3
     assert [] == [one for one in linked if not (site / "how-to" / one.partition("?")[0]).exists()]
 

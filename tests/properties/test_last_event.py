@@ -192,7 +192,9 @@ def test_a_row_has_the_time_of_the_last_event_of_its_session(
     once = SessionDriver.backfill(spec, history, until=END, processing_time=START)
     rows = once.take_rows()
     check(rows, once.take_events(), at)
-    assert bool(rows) == any(make != "functions" or value % 5 != 4 for value in at)
+    # Under `opens_with`, all may be outside of any session.
+    if getattr(spec.timeout, "opens_with", None) is None:
+        assert bool(rows) == any(make != "functions" or value % 5 != 4 for value in at)
 
 
 def check(rows: Sequence[Any], events: Sequence[Any], at: dict[int, datetime]) -> None:
