@@ -22,6 +22,8 @@ where, what was found, and a `Hint:` with the one thing to change.
 Import `SessionkitError`, `SpecError`, `SchemaError` and `UserFunctionError` from `sessionkit`.
 """
 
+from typing import Final
+
 __all__ = [
     "BalanceError",
     "DriverError",
@@ -34,6 +36,9 @@ __all__ = [
     "TimerError",
     "UnsupportedError",
 ]
+
+HINT: Final = "\n\nHint: "
+"""What stands between the message of an error and its hint."""
 
 
 class SessionkitError(Exception):
@@ -176,7 +181,7 @@ class ExpectationError(SessionkitError, AssertionError):
 
 def with_hint(message: str, hint: str) -> str:
     """Join a message and a hint, in the format of every error."""
-    return f"{message}\n\nHint: {hint}"
+    return f"{message}{HINT}{hint}"
 
 
 def printable(text: str, *, keep: str = "") -> str:

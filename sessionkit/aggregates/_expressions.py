@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from sessionkit.aggregates._operands import Column, Value, decimal_of
 from sessionkit.aggregates._operators import ALIKE, OPERATORS
-from sessionkit.errors import SpecError, StateValueError
+from sessionkit.errors import HINT, SpecError, StateValueError
 from sessionkit.state._codec import encode_column
 from sessionkit.state._fields import field_type
 from sessionkit.state._scalars import SCALARS
@@ -244,7 +244,7 @@ def constant_of(sign: str, value: object) -> Constant:
         try:
             constant.column(1)
         except StateValueError as error:
-            text, _, hint = str(error).partition("\n\nHint: ")
+            text, _, hint = str(error).partition(HINT)
             raise SpecError(f"`{sign}` of an aggregate: {text}", hint) from error
         return constant
     raise SpecError(f"`{sign}` of an aggregate can't take {value!r}", hint)

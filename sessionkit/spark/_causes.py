@@ -21,10 +21,11 @@ HINTS: Final = {
 }
 
 
-def first_cause(text: str) -> str | None:
-    """Return the first cause in a stack trace of Java's, shortened; None in any other text."""
+def first_cause(error: Exception) -> str:
+    """Return the first cause in a stack trace of Java's, shortened; of others, class and text."""
+    text = str(error)
     causes = CAUSE.findall(text)
-    return str(causes[-1])[:LONGEST] if causes else None
+    return str(causes[-1])[:LONGEST] if causes else f"{type(error).__name__}: {text}"
 
 
 def hint_of(cause: str) -> str | None:

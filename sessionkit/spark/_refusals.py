@@ -132,7 +132,7 @@ def said_at_start() -> Iterator[None]:
         for sign, ours in AT_START.items():
             if re.search(sign, text):
                 raise SpecError(*ours) from None
-        cause = first_cause(text) or f"{type(error).__name__}: {text}"
+        cause = first_cause(error)
         if (hint := hint_of(cause)) is None:
             raise
         first, *_ = cause.splitlines()

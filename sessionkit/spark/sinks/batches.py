@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from sessionkit._arguments import quoted
-from sessionkit.errors import SinkError, SpecError
+from sessionkit.errors import HINT, SinkError, SpecError
 from sessionkit.spark._causes import first_cause, hint_of
 from sessionkit.spark._columns import OF_REJECTED, ROW_KIND
 from sessionkit.spark._logs import query_id_of
@@ -42,7 +42,6 @@ AFTER_MESSAGE: Final = (
     *("\tat ", "Driver stacktrace:", " SQLSTATE: "),
     "The above exception was the direct cause",
 )
-HINT: Final = "\n\nHint: "
 NONE: Final = -1
 PAGE: Final = '"Back up and restore" in docs/how-to/operate.md says how'
 
@@ -349,4 +348,4 @@ def reason_of(error: Exception) -> str:
             return "\n".join(
                 takewhile(lambda line: not line.startswith(AFTER_MESSAGE), message)
             ).strip()
-    return first_cause(text) or f"{type(error).__name__}: {text}"
+    return first_cause(error)
