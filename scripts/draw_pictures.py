@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from examples.shop.events import made_up
 from examples.shop.spec import STEPS, VISITS
-from scripts.growth_pictures import batch_svg, stream_svg
+from scripts.growth_pictures import measured_pictures
 from scripts.job_pictures import soak_svg, watch_svg
 from scripts.svg import picture, text
 from sessionkit import SessionSpec
@@ -104,10 +104,9 @@ def pictures() -> dict[str, str]:
     """Return each picture in SVG, by its file's name."""
     drawn = {
         "events": events_svg,
-        "growth-batch": batch_svg,
-        "growth-stream": stream_svg,
         "sessions": sessions_svg,
         "soak": soak_svg,
+        **measured_pictures(),
     }
     return {"watch.svg": watch_svg()} | {
         f"{name}-{scheme}.svg": draw(colours)

@@ -1,6 +1,7 @@
 """The pictures of how cost grows: of a batch by its events, and of a micro-batch."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import floor, log10
 from typing import Any, Final
 
@@ -10,7 +11,7 @@ from benchmarks.results import Figures, loaded
 from benchmarks.workloads import WORKLOADS
 from scripts.svg import picture, text
 
-__all__ = ["batch_svg", "stream_svg"]
+__all__ = ["measured_pictures"]
 
 COLOURS: Final = {
     "Sail, aggregates": "edge", "DuckDB": "quiet", "aggregates": "event",
@@ -52,14 +53,14 @@ STREAM: Final = (
 )
 
 
-def batch_svg(colours: Mapping[str, str]) -> str:
-    """Return seconds, CPU seconds and memory of a batch, by its events."""
-    return _picture(BATCH, colours)
-
-
-def stream_svg(colours: Mapping[str, str]) -> str:
-    """Return seconds of a micro-batch, by its events and by the open sessions."""
-    return _picture(STREAM, colours)
+def measured_pictures() -> dict[str, Callable[[Mapping[str, str]], str]]:
+    """Return what draws each picture, by its name; none for what wasn't measured."""
+    results = loaded()["workloads"]
+    return {
+        name: partial(_picture, panels)
+        for name, panels in {"growth-batch": BATCH, "growth-stream": STREAM}.items()
+        if any(_lines(panel, results) for panel in panels)
+    }
 
 
 def _picture(panels: Sequence[Panel], colours: Mapping[str, str]) -> str:
