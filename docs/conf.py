@@ -148,6 +148,8 @@ FORWARD = """<!doctype html>
 <p><a href="{0}">This page has moved.</a></p>
 </html>
 """
+LINES = '<dl>\n<dd><em class="sig-param">'
+"""The beginning of a signature's parameters, if each has a line."""
 PART = re.compile(
     r'<p class="caption" role="heading"><span class="caption-text">(.+?)</span></p>\s*'
     r"(<ul.*?)(?=<p class=\"caption\"|</div>\s*$|\Z)",
@@ -356,6 +358,14 @@ def describe_page(
     context["metatags"] = "\n".join([context.get("metatags", ""), *lines])
 
 
+def name_no_list(
+    _app: Sphinx, _name: str, _template: str, context: dict[str, Any], _doctree: Node | None
+) -> None:
+    """Tell a screen reader that the lines of a signature are no list of terms."""
+    if "body" in context:
+        context["body"] = context["body"].replace(LINES, LINES.replace(">", ' role="none">', 1))
+
+
 def add_texts(
     app: Sphinx, name: str, _template: str, _context: dict[str, Any], _: Node | None
 ) -> None:
@@ -408,6 +418,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-skip-member", skip_what_nobody_calls)
     app.connect("doctree-resolved", name_by_titles)
     app.connect("html-page-context", describe_page)
+    app.connect("html-page-context", name_no_list)
     app.connect("html-page-context", add_texts)
     app.connect("html-page-context", fold_sidebar, priority=900)  # after furo
     app.connect("build-finished", list_versions)

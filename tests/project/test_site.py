@@ -424,8 +424,12 @@ def test_a_name_of_an_api_page_is_in_one_line_on_a_telephone(address: str, reade
 
 
 def test_axe_finds_no_barrier_for_readers(address: str, reader: Reader) -> None:
-    """On a how-to and on the front page, in both schemes, on a narrow and a wide screen."""
-    for page, dark, width in (("how-to/troubleshoot", True, 390), ("index", False, 1280)):
+    """On a how-to, the reference and the front page, in both schemes, narrow and wide."""
+    for page, dark, width in (
+        ("how-to/troubleshoot", True, 390),
+        ("reference/api/sessionkit.aggregates", True, 1280),
+        ("index", False, 1280),
+    ):
         reader.show(dark=dark, width=width)
         reader.open(f"{address}main/{page}.html")
         reader.wait_for("document.querySelector('.sidebar-drawer').ariaLabel")
