@@ -47,12 +47,12 @@ __all__ = [
     "is_counted",
     "is_future",
     "is_sail",
+    "literal_path",
     "micros_of",
     "names",
     "names_of",
     "newest_event_in",
     "other_run",
-    "plan_of_batch",
     "printable",
     "progress_value",
     "query_id_of",
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
     from sessionkit.errors import printable
     from sessionkit.spark._columns import check_key_and_time, is_future
     from sessionkit.spark._logs import query_id_of
-    from sessionkit.spark._paths import check_path
+    from sessionkit.spark._paths import check_path, literal_path
     from sessionkit.spark._sail import hash_on_sail, is_sail
     from sessionkit.spark._settings import is_connect, quiet_session
     from sessionkit.spark.progress import (
@@ -113,7 +113,7 @@ if TYPE_CHECKING:
         watermark_in,
     )
     from sessionkit.spark.sinks import Difference, FinishedBatch, RepairableSink, Span, finished
-    from sessionkit.spark.sinks.runs import check_plan, other_run, plan_of_batch
+    from sessionkit.spark.sinks.runs import check_plan, other_run
     from sessionkit.spec.base import AnySpec, Spec
 else:
     __getattr__, __dir__ = lazy_names(

@@ -19,10 +19,10 @@ from sessionkit._for_addons import (
     Span,
     check_plan,
     explained,
+    literal_path,
     names,
     names_of,
     other_run,
-    plan_of_batch,
     quoted,
 )
 from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, merge_span
@@ -47,7 +47,7 @@ CONFLICTS: Final = re.compile(
 )
 """The errors of Delta for conflicting commits."""
 LATE: Final = 100
-"""The number of commits before a checkpoint of the log that are late ones too."""
+"""The number of commits before a checkpoint of the log among which a note is sought first."""
 NOTE: Final = "spark.databricks.delta.commitInfo.userMetadata"
 """The setting of the session for the note of a commit, which users may have set for themselves."""
 SETTINGS: Final = {"txn": "spark.databricks.delta.write.txn", "userMetadata": NOTE}
@@ -138,7 +138,8 @@ class Delta:
 
 
 def delta_table(sink: Delta) -> Table:
-    return Table(sink.identifier, sink.label, "delta", SETTINGS, CONFLICTS)
+    path = os.fspath(sink.table) if sink.is_path else None
+    return Table(sink.identifier, sink.label, "delta", SETTINGS, CONFLICTS, path)
 
 
 def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[int | None, bool]:
@@ -164,16 +165,23 @@ def _last_written(spark: SparkSession, table: str, transaction: str) -> tuple[in
 
 
 def _notes(spark: SparkSession, table: str, transaction: str, number: int) -> dict[int, str | None]:
-    """Return the notes of late commits of a transaction, by version, from this one on."""
+    """Return the notes of the commits of a transaction, by version, from this one on."""
     log = _log_of(spark, table)
     if log is None:
         return {}
-    commits = _commits(spark, log, _newest_checkpoint(spark, log) - LATE)
     of_query = F.when(F.col("txn.appId") == transaction, F.col("txn.version"))
-    by_commit = commits.groupBy("file_name").agg(
-        F.max(of_query).alias("number"), F.max("commitInfo.userMetadata").alias("note")
-    )
-    return {row.number: row.note for row in by_commit.where(F.col("number") >= number).collect()}
+    notes: dict[int, str | None] = {}
+    for first in (_newest_checkpoint(spark, log) - LATE, 0):  # all commits only if it must be
+        by_commit = (
+            _commits(spark, log, first)
+            .groupBy("file_name")
+            .agg(F.max(of_query).alias("number"), F.max("commitInfo.userMetadata").alias("note"))
+        )
+        rows = by_commit.where(F.col("number") >= number).collect()
+        notes = {row.number: row.note for row in rows}
+        if notes or first <= 0:
+            break
+    return notes
 
 
 def _log_of(spark: SparkSession, table: str) -> str | None:
@@ -182,7 +190,7 @@ def _log_of(spark: SparkSession, table: str) -> str | None:
         (place,) = spark.sql(f"DESCRIBE DETAIL {table}").select("location").collect()[0]
     except PySparkException:
         return None
-    return f"{place}/_delta_log"
+    return f"{literal_path(place)}/_delta_log"
 
 
 def _newest_checkpoint(spark: SparkSession, log: str) -> int:
@@ -193,7 +201,7 @@ def _newest_checkpoint(spark: SparkSession, log: str) -> int:
 def _commits(spark: SparkSession, log: str, first: int) -> DataFrame:
     """Return the actions of the commits from a version on."""
     later = F.col("file_name") >= f"{max(first, 0):0{DIGITS}}"  # Spark prunes the files by it
-    return _read(spark, "json", f"{log}/*.json").where(later)
+    return _read(spark, "json", f"{log}/{'[0-9]' * DIGITS}.json").where(later)
 
 
 def _read(spark: SparkSession, kind: str, path: str) -> DataFrame:
@@ -228,19 +236,14 @@ class DeltaWriter(BatchWriter):
     Writes micro-batches; Delta skips one that the table already has.
 
     It says nothing of that, so the note of each commit has the plan of its micro-batch.
-
-    Attributes:
-        checkpoint: The checkpoint location of the query; None if unknown.
     """
 
     sink: Delta
     upsert: Upsert
     route: str
     table: Table = attrs.Factory(lambda self: delta_table(self.sink), takes_self=True)
-    checkpoint: str | None = attrs.field(default=None, init=False)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
-        self.checkpoint = checkpoint
         if self.upsert.key:
             check_alone(spark, checkpoint, "a table of Delta", "delta")
 
@@ -280,7 +283,7 @@ class DeltaWriter(BatchWriter):
     def write(self, batch: Batch) -> None:
         spark, transaction = batch.frame.sparkSession, self._transaction(batch.query_id)
         mark = {"txnAppId": transaction, "txnVersion": str(batch.number)}
-        plan = plan_of_batch(spark, self.checkpoint, batch.number)
+        plan = batch.plan()
         if not plan or spark.conf.get(NOTE, None) is not None:  # the note is the user's
             self.table.write(batch.frame, self.upsert, mark)
             return

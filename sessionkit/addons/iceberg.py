@@ -21,7 +21,6 @@ from sessionkit._for_addons import (
     names,
     names_of,
     other_run,
-    plan_of_batch,
     quoted,
 )
 from sessionkit.addons.merging import Table, check_alone, check_fits, check_types, merge_span
@@ -180,6 +179,7 @@ class BranchedTable(Table):
     """
 
     branch: str = attrs.field(default="", init=False)
+    is_taken: bool = attrs.field(default=False, init=False)
 
     def commit(
         self,
@@ -190,6 +190,7 @@ class BranchedTable(Table):
     ) -> None:
         """Commit rows to the branch, and let `main` follow."""
         spark = rows.sparkSession
+        self.take(spark)
         self.fork(spark)
         try:
             self.add(rows, upsert, mark, f"branch_{self.branch}")
@@ -210,14 +211,16 @@ class BranchedTable(Table):
         catalog = check_catalog(spark, self.name)
         spark.sql(f"CALL {quoted(catalog)}.system.fast_forward('{name}', 'main', '{self.branch}')")
 
-    def take(self, spark: SparkSession, query: str, run: str) -> None:
-        """Name the branch of a run, and drop those of earlier runs of the query."""
-        prefix = f"{BRANCH}{query}_"
-        self.branch = f"{prefix}{run}"
+    def take(self, spark: SparkSession) -> None:
+        """Drop the branches of earlier runs of the query, once."""
+        if self.is_taken:
+            return
+        of_query = self.branch.rpartition("_")[0] + "_"
         found = spark.sql(f"SELECT name FROM {self.name}.refs").collect()  # noqa: S608
         for (name,) in found:
-            if name.startswith(prefix) and name != self.branch:
+            if name.startswith(of_query) and name != self.branch:
                 self.drop(spark, name)
+        self.is_taken = True
 
     def drop(self, spark: SparkSession, branch: str) -> None:
         with suppress(PySparkException):  # Iceberg drops it when it's a day old
@@ -230,7 +233,6 @@ class IcebergWriter(BatchWriter):
     Writes micro-batches, each as one snapshot whose summary has its number and its plan.
 
     Attributes:
-        checkpoint: The checkpoint location of the query; None if unknown.
         last: The last micro-batch of each query that this run has written.
     """
 
@@ -238,11 +240,9 @@ class IcebergWriter(BatchWriter):
     upsert: Upsert
     route: str
     table: BranchedTable = attrs.Factory(lambda self: iceberg_table(self.sink), takes_self=True)
-    checkpoint: str | None = attrs.field(default=None, init=False)
     last: dict[str, int] = attrs.field(factory=dict, init=False)
 
     def start(self, spark: SparkSession, checkpoint: str) -> None:
-        self.checkpoint = checkpoint
         if self.upsert.key:
             check_alone(spark, checkpoint, self.sink.label, self.sink.table)
 
@@ -267,12 +267,10 @@ class IcebergWriter(BatchWriter):
         return self._has(batch) if last is None else last >= batch.number
 
     def write(self, batch: Batch) -> None:
-        spark, mark = batch.frame.sparkSession, self._mark(batch.query_id)
-        self.table.create(batch.frame)
-        if not self.table.branch:
-            query = f"{batch.query_id}_{self.route}"
-            self.table.take(spark, *(NO_NAME.sub("", name) for name in (query, batch.run_id)))
-        plan = plan_of_batch(spark, self.checkpoint, batch.number)
+        mark = self._mark(batch.query_id)
+        names = f"{batch.query_id}_{self.route}", batch.run_id
+        self.table.branch = BRANCH + "_".join(NO_NAME.sub("", name) for name in names)
+        plan = batch.plan()
         marks = {f"{PROPERTY}{mark}": str(batch.number)}
         if plan:
             marks[f"{PROPERTY}{mark}.plan"] = plan
@@ -290,7 +288,7 @@ class IcebergWriter(BatchWriter):
             return False
         if last > batch.number and plan is None:
             raise other_run(self.sink.label, batch.query_id, last)
-        own = plan_of_batch(spark, self.checkpoint, batch.number)
+        own = batch.plan()
         check_plan(self.sink.label, batch.query_id, batch.number, own, plan)
         return True
 

@@ -49,6 +49,12 @@ SECOND: Final = "sessionkit: a second session"
 INTERVAL: Final = re.compile(r"\binterval (year|month|day|hour|minute|second)( to \w+)?(?![^,>])")
 """A type that is or contains an interval, but not a field name, which a colon follows."""
 ATTEMPTS: Final = 5
+CREATED: Final = "ALREADY_EXISTS|AlreadyExists"
+"""In the error where another run creates the table at the same time."""
+NOT_THERE: Final = re.compile("NOT_FOUND|NOT_EXIST|MISSING|NOT_A_DELTA|is not a Delta table|NoSuch")
+"""In the error where there's no such table."""
+UNKNOWN: Final = "CommitStateUnknown"
+"""In the error where Iceberg can't know whether a commit holds."""
 LOGGER: Final = logging.getLogger("sessionkit")
 TIMES: Final = "'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSSXXX', 'ignoreNullFields', 'false'"
 """Options of `to_json` that keep microseconds, zones and nulls."""
@@ -71,6 +77,7 @@ class Table:
         settings: The settings of the session, by the prefix of the write options that they stand
             for in a `MERGE`, which has no options.
         conflicts: Matches the error of a commit that conflicts with another one.
+        path: The path of a table that no catalog knows.
         is_known: Whether the table has existed in this run, with all rows of the query.
     """
 
@@ -79,6 +86,7 @@ class Table:
     kind: str
     settings: Mapping[str, str]
     conflicts: re.Pattern[str]
+    path: str | None = None
     is_known: bool = attrs.field(default=False, init=False)
 
     def write(
@@ -90,14 +98,14 @@ class Table:
     ) -> None:
         """Create the table if needed, and commit rows; retry after a conflicting commit."""
         spark = rows.sparkSession
-        self.create(rows)
         for attempt in range(1, ATTEMPTS + 1):
             try:
+                self.create(rows)
                 self.commit(rows, upsert, mark, is_written)
             except SinkError:
                 raise
             except Exception as error:
-                if self._is_gone(spark):
+                if self.is_known and self._is_gone(spark):
                     found = f"{self.label} is gone, to which this query was writing"
                     hint = "restore it, and start the query again"
                     raise SinkError(found, hint) from error
@@ -121,7 +129,11 @@ class Table:
         """Create the table if there is none, and this run knows of none."""
         if not self.is_known:
             empty = rows.sparkSession.createDataFrame([], rows.schema)
-            empty.write.format(self.kind).mode("ignore").saveAsTable(self.name)
+            writer = empty.write.format(self.kind).mode("ignore")
+            if self.path is None:
+                writer.saveAsTable(self.name)
+            else:
+                writer.save(self.path)  # by its name, Delta takes half a table for a whole one
             self.is_known = True
 
     def commit(
@@ -152,13 +164,14 @@ class Table:
             rows.writeTo(target).options(**mark).append()
 
     def is_conflict(self, error: Exception) -> bool:
-        return self.conflicts.search(f"{type(error).__name__}: {error}") is not None
+        text = f"{type(error).__name__}: {error}"
+        return re.search(f"{self.conflicts.pattern}|{CREATED}", text) is not None
 
     def _is_gone(self, spark: SparkSession) -> bool:
         try:
             return spark.table(self.name).schema is None
-        except AnalysisException:
-            return True
+        except AnalysisException as error:
+            return NOT_THERE.search(str(error)) is not None
 
 
 def merge(rows: DataFrame, upsert: Upsert, table: str, settings: Mapping[str, str]) -> None:
@@ -241,7 +254,9 @@ def merge_span(span: Span, upsert: Upsert, target: Table, *, dry_run: bool) -> D
             if not target.is_conflict(error):
                 raise
             found = f"another commit to {target.label} came in between, and nothing has changed"
-            raise SinkError(found, "repair it again") from error
+            if UNKNOWN in str(error):
+                found = f"nobody knows whether {target.label} is repaired: its catalog didn't say"
+            raise SinkError(found, "repair it again, which changes nothing twice") from error
     sessions = differing.drop("_revision", "_unseen_day", "_is_unseen_key")
     return Difference.of(counts, sessions, days=days, keys=keys)
 

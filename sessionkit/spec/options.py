@@ -289,7 +289,8 @@ class Storage:
             4.0.2 or later, with Spark Connect 4.1 or later, and RocksDB.
         bucket_count: The number of buckets, fixed for the life of a checkpoint. By default, a
             stream has four for each of `spark.sql.shuffle.partitions`, but at most 64; with more
-            than 64 partitions, one for each. A batch and a test driver have 64.
+            than 64 partitions, one for each; a test driver has 64. A batch has four times this
+            number, or 256.
         upgrade: Functions that convert a stored state to the next version of its class, by the
             version that they take: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`. The
             first version is 1.

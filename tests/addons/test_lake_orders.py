@@ -62,14 +62,13 @@ class Job:
 
     def writer(self) -> Any:
         rows = RowsToWrite(self.spark.createDataFrame([], SCHEMA).schema, of_results=False)
-        writer = self.sink.writer(rows, self.spark)
-        writer.checkpoint = str(self.checkpoint)
-        return writer
+        return self.sink.writer(rows, self.spark)
 
     def batch(self, number: int, run: str = "run") -> Batch:
         plan = (self.checkpoint / "offsets" / str(number)).read_text()
         values = [(f"{plan} {part}", part) for part in range(2)]
-        return Batch(self.spark.createDataFrame(values, SCHEMA), number, "q", f"{self.name}{run}")
+        rows = self.spark.createDataFrame(values, SCHEMA)
+        return Batch(rows, number, "q", f"{self.name}{run}", lambda: plan)
 
     def write(self, writer: Any, number: int, run: str = "run") -> None:
         batch = self.batch(number, run)
@@ -81,7 +80,6 @@ class Job:
         writer = self.writer()
         if turns is not None:
             writer = attrs.evolve(writer, table=held(writer.table, self.name, turns))
-            writer.checkpoint = str(self.checkpoint)
         for number in NUMBERS:
             if number not in self.finished:
                 if turns is not None:

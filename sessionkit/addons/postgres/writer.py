@@ -19,11 +19,11 @@ from psycopg import Connection
 from psycopg.errors import CardinalityViolation, UniqueViolation
 from psycopg.sql import SQL, Composed, Identifier
 from psycopg.types.json import Jsonb
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from sessionkit import SpecError
-from sessionkit._for_addons import check_plan, in_utc, other_run, plan_of_batch
+from sessionkit._for_addons import check_plan, in_utc, other_run
 from sessionkit.addons.postgres import Postgres, fits, tables
 from sessionkit.addons.postgres.connections import LASTING, Connections, connected
 from sessionkit.addons.postgres.tables import RANK, Target, is_json, listed, postgres_type
@@ -84,12 +84,7 @@ class PostgresWriter(BatchWriter):
     route: str = "all"
     table: Target | None = None
     last: int = -1
-    checkpoint: str | None = attrs.field(default=None, init=False)
     runs_all = True
-
-    def start(self, spark: SparkSession, checkpoint: str) -> None:
-        del spark
-        self.checkpoint = checkpoint
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger:
         """Return the last micro-batch of a query in the table, without creating or retrying."""
@@ -122,7 +117,7 @@ class PostgresWriter(BatchWriter):
 
     def write(self, batch: Batch) -> None:
         """Copy the rows from the executors, then move them in one transaction."""
-        table, plan = self._taken(batch), self._plan(batch)
+        table, plan = self._taken(batch), _plan(batch)
         try:
             types = self._run(partial(_prepare, table=table, last=self.last))
             parts = copied_parts(self.sink, table, types, batch.frame)
@@ -134,18 +129,14 @@ class PostgresWriter(BatchWriter):
             raise
         self.last = batch.number
 
-    def _plan(self, batch: Batch) -> str:
-        plan = plan_of_batch(batch.frame.sparkSession, self.checkpoint, batch.number)
-        return f"{batch.number} {plan}" if plan else plan
-
     def _run(self, transaction: Callable[[Connection[Any]], Result]) -> Result:
         with closing(Connections(self.sink)) as connections:
             return connections.run(transaction)
 
     def _taken(self, batch: Batch) -> Target:
         if self.table is None:
-            plan = self._plan(batch)
-            self.table, self.last = self._run(partial(self._take, batch=batch, plan=plan))
+            taking = partial(self._take, batch=batch, plan=_plan(batch))
+            self.table, self.last = self._run(taking)
         return self.table
 
     def _take(self, connection: Connection[Any], batch: Batch, plan: str) -> tuple[Target, int]:
@@ -188,6 +179,11 @@ class PostgresWriter(BatchWriter):
             copied = checked_copies(connection, table, parts, hint)
             Moving(table, copied).move(connection, sum(part["rows"] for part in parts))
         connection.execute(table.sql(tables.NOTE, number=number, plan=plan))
+
+
+def _plan(batch: Batch) -> str:
+    plan = batch.plan()
+    return f"{batch.number} {plan}" if plan else plan
 
 
 def _prepare(connection: Connection[Any], table: Target, last: int) -> dict[str, str]:

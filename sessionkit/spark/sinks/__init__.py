@@ -70,12 +70,16 @@ class Batch:
         number: Its number, from 0; the same if it runs again.
         query_id: The id of the query, the same after a restart.
         run_id: The id of this run of the query, another one after a restart.
+        plan: Returns a checksum of what the checkpoint says of this micro-batch: the same where it
+            runs again, and another one in a copy of the checkpoint that has planned other rows.
+            Empty if unknown. It starts a job of Spark, once.
     """
 
     frame: DataFrame
     number: int
     query_id: str
     run_id: str
+    plan: Callable[[], str] = attrs.field(default=lambda: "", eq=False, repr=False)
 
 
 class BatchWriter(ABC):

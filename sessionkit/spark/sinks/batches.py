@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from itertools import combinations, dropwhile, takewhile
 from pathlib import PurePath, PurePosixPath
 from typing import Any, Final, get_args
@@ -20,6 +21,7 @@ from sessionkit.spark._logs import query_id_of
 from sessionkit.spark._paths import LOCAL_ROOT, folder_of
 from sessionkit.spark._tasks import begin_with, known_to_tasks
 from sessionkit.spark.sinks import Batch, BatchWriter, Ledger, TableSink
+from sessionkit.spark.sinks.runs import plan_of_batch
 from sessionkit.spark.sinks.values import (
     REST,
     ExactlyOnce,
@@ -292,8 +294,10 @@ class WriteBatches:
             self.query_id = query_id_of(frame.sparkSession, self.checkpoint) or ""
             if self.start is not None:
                 check_places(frame, self.parts, self.query_id, self.start)
+        plan = cache(partial(plan_of_batch, frame.sparkSession, self.checkpoint, number))
+        batch = Batch(frame, number, self.query_id, self.run_id, plan)
         with known_to_tasks(frame.sparkSession, self.query_id, number):
-            self._write_to_all(Batch(frame, number, self.query_id, self.run_id))
+            self._write_to_all(batch)
 
     def _write_to_all(self, batch: Batch) -> None:
         frame = batch.frame

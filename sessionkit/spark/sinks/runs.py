@@ -16,12 +16,11 @@ from sessionkit.spark._paths import literal_path
 NO_PLAN: Final = ""
 
 
-def plan_of_batch(spark: SparkSession, checkpoint: str | None, number: int) -> str:
+def plan_of_batch(spark: SparkSession, checkpoint: str, number: int) -> str:
     """Return a checksum of what a checkpoint says of a planned micro-batch."""
-    if checkpoint is None:
-        return NO_PLAN
     place = f"{literal_path(checkpoint)}/offsets/{number}"
-    return sha256(spark.read.text(place, wholetext=True).collect()[0][0].encode()).hexdigest()[:16]
+    (row,) = spark.read.text(place, wholetext=True).collect()
+    return sha256(row.value.encode()).hexdigest()[:16]
 
 
 def check_plan(place: str, query_id: str, number: int, plan: str, stored: str | None) -> None:
@@ -34,9 +33,7 @@ def check_plan(place: str, query_id: str, number: int, plan: str, stored: str | 
         raise SinkError(found, "go on with the other copy, or restore this one and the place")
 
 
-def other_run(place: str, query_id: str, number: int, reason: str = "") -> SinkError:
+def other_run(place: str, query_id: str, number: int) -> SinkError:
     """Return the error for a micro-batch that another run of the query has written."""
     found = f"another run of the query {query_id} has written micro-batch {number} to {place}"
-    return SinkError(
-        f"{found}{reason}", "stop the other run of the query, then start this one again"
-    )
+    return SinkError(found, "stop the other run of the query, then start this one again")

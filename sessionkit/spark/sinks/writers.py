@@ -45,7 +45,7 @@ from sessionkit.spark.sinks.marks import (
     Folder,
     numbers_from,
 )
-from sessionkit.spark.sinks.runs import other_run, plan_of_batch
+from sessionkit.spark.sinks.runs import other_run
 from sessionkit.spark.sinks.texts import check_messages, check_texts, rows_for, written_as
 from sessionkit.spark.sinks.values import (
     AtLeastOnce,
@@ -73,13 +73,11 @@ class FolderWriter(BatchWriter):
     No other run writes to that folder, so two runs never mix or replace their files.
 
     Attributes:
-        checkpoint: The checkpoint location of the query; None if unknown.
         claim: The claim of this run to mark micro-batches; None before the first one.
         is_first: Whether no micro-batch has been marked in this run.
     """
 
     sink: Files
-    checkpoint: str | None = attrs.field(default=None, init=False)
     claim: Claim | None = attrs.field(default=None, init=False)
     is_first: bool = attrs.field(default=True, init=False)
     runs_all = True
@@ -99,14 +97,10 @@ class FolderWriter(BatchWriter):
             ),
         )
 
-    def start(self, spark: SparkSession, checkpoint: str) -> None:
-        del spark
-        self.checkpoint = checkpoint
-
     def is_written(self, batch: Batch) -> bool:
         """Take the folder for this run, and return whether it has the micro-batch."""
-        claim, plan = self._claimed(batch), partial(self._plan, batch)
-        return claim.is_finished(batch.number, plan, partial(self._clear, batch))
+        claim = self._claimed(batch)
+        return claim.is_finished(batch.number, batch.plan, partial(self._clear, batch))
 
     def write(self, batch: Batch) -> None:
         """Save a micro-batch, and mark it unless a later run has taken the folder."""
@@ -130,7 +124,7 @@ class FolderWriter(BatchWriter):
         except SinkError:
             folder.remove(batch.number, name)  # no run knows of them yet
             raise
-        claim.finish(batch.number, name, self._plan(batch), partial(self._clear, batch))
+        claim.finish(batch.number, name, batch.plan(), partial(self._clear, batch))
 
     def _clear(self, batch: Batch, kept: str) -> None:
         """Remove what a run that was killed has left; only the first micro-batch may find any."""
@@ -143,9 +137,6 @@ class FolderWriter(BatchWriter):
             self.claim = Claim(self.folder(batch), described(self.sink), batch.query_id)
             self.claim.begin()
         return self.claim
-
-    def _plan(self, batch: Batch) -> str:
-        return plan_of_batch(batch.frame.sparkSession, self.checkpoint, batch.number)
 
     def folder(self, batch: Batch) -> Folder:
         return Folder(batch.frame.sparkSession, os.fspath(self.sink.path), batch.query_id)
@@ -215,11 +206,18 @@ class TopicWriter(BatchWriter):
         writer.options(**kafka_options(self.sink)).save()
 
 
-@attrs.frozen
+@attrs.define
 class OnceWriter(BatchWriter):
-    """A writer of the micro-batches that a user's store doesn't have yet."""
+    """
+    A writer of the micro-batches that a user's store doesn't have yet.
+
+    Attributes:
+        is_first: Whether this run has asked for no micro-batch yet: only then may the store have it
+            from an earlier run.
+    """
 
     sink: ExactlyOnce
+    is_first: bool = attrs.field(default=True, init=False)
 
     def ledger(self, rows: DataFrame, query_id: str | None) -> Ledger | None:
         del rows
@@ -236,7 +234,11 @@ class OnceWriter(BatchWriter):
 
     def is_written(self, batch: Batch) -> bool:
         last = self.sink.last_batch(batch.query_id)
-        return last is not None and last >= batch.number
+        is_there = last is not None and last >= batch.number
+        if is_there and (last != batch.number or not self.is_first):
+            raise other_run(described(self.sink), batch.query_id, batch.number)
+        self.is_first = False
+        return is_there
 
     def write(self, batch: Batch) -> None:
         """Call the user's function; the store alone knows which of two runs is the second one."""
@@ -246,8 +248,13 @@ class OnceWriter(BatchWriter):
         except Exception as error:
             first, *_ = reason_of(error).splitlines() or [type(error).__name__]
             if self._has(batch):
-                reason = f", and `write` of ExactlyOnce ended with {first}"
-                raise other_run(described(self.sink), query_id, number, reason) from error
+                found = (
+                    f"micro-batch {number} of the query {query_id} is in {described(self.sink)}, "
+                    f"though `write` of ExactlyOnce ended with {first}: another run has written "
+                    "it, or this call has, before it failed"
+                )
+                hint = "start the query again; if another run of it is active, stop that one first"
+                raise SinkError(found, hint) from error
             if isinstance(error, SessionkitError) or type(error).__module__.startswith(OF_SPARK):
                 raise  # it isn't of the store
             found = (
@@ -259,9 +266,10 @@ class OnceWriter(BatchWriter):
 
     def _has(self, batch: Batch) -> bool:
         try:
-            return self.is_written(batch)
+            last = self.sink.last_batch(batch.query_id)
         except Exception:  # noqa: BLE001 (the store may be away: the first error says why)
             return False
+        return last is not None and last >= batch.number
 
 
 @attrs.frozen

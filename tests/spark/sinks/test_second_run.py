@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from sessionkit.errors import SinkError, SpecError
@@ -47,11 +48,27 @@ def test_a_micro_batch_that_is_there_by_then_is_another_runs(tmp_path: Path) -> 
     said, cause = refusal(one.write, one.last_batch)
 
     assert said == (
-        "another run of the query q has written micro-batch 3 to the store of `last_batch`, and "
-        "`write` of ExactlyOnce ended with IntegrityError: UNIQUE constraint failed: done.query, "
-        "done.batch\n\nHint: stop the other run of the query, then start this one again"
+        "micro-batch 3 of the query q is in the store of `last_batch`, though `write` of "
+        "ExactlyOnce ended with IntegrityError: UNIQUE constraint failed: done.query, done.batch: "
+        "another run has written it, or this call has, before it failed\n\n"
+        "Hint: start the query again; if another run of it is active, stop that one first"
     )
     assert isinstance(cause, sqlite3.IntegrityError)
+
+
+@pytest.mark.parametrize(("began_with", "last"), [(2, 3), (3, 4)], ids=["later", "ahead"])
+def test_a_micro_batch_that_only_another_run_can_have_written_ends_this_one(
+    began_with: int, last: int
+) -> None:
+    """Left out as if it were this run's, its rows would be lost where the other had other rows."""
+    stored = [began_with - 1]
+    writer = OnceWriter(ExactlyOnce(lambda *_: None, lambda _: stored[0]))
+    if began_with < BATCH.number:
+        assert not writer.is_written(attrs.evolve(BATCH, number=began_with))
+    stored[0] = last
+
+    with pytest.raises(SinkError, match="^another run of the query q has written micro-batch 3 "):
+        writer.is_written(BATCH)
 
 
 def test_a_lock_of_another_run_is_told_with_the_micro_batch(tmp_path: Path) -> None:
