@@ -37,11 +37,11 @@ def test_no_error_log_checkpoint_or_metric_has_the_password(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Ten errors of a start, of the driver and of executors, and a query that has run."""
-    caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, "sessionkit")
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "a"]})
     write_files(tmp_path / "in", [rows])
     postgres.run(
-        f"CREATE ROLE weak LOGIN PASSWORD '{WRONG}'; CREATE TABLE texts (id text, name text);"
+        f"CREATE ROLE weak LOGIN PASSWORD '{WRONG}'; CREATE TABLE texts (id date, name text);"
         "CREATE TABLE narrow (id bigint)"
     )
 
@@ -62,9 +62,10 @@ def test_no_error_log_checkpoint_or_metric_has_the_password(
     wrong = good.replace(server.PASSWORD, WRONG)
     weak = make_conninfo(good, user="weak", password=WRONG)
     away = make_conninfo(good, port=1)
+    unreadable = f"postgresql://tests:{WRONG}@[127.0.0.1/postgres"
     fails: dict[str, Callable[[], Any]] = {
         "wrong": lambda: run(Postgres(wrong, "t"), "wrong"),
-        "unreadable": lambda: Postgres(f"postgresql://tests:{WRONG}@[127.0.0.1/postgres", "t"),
+        "unreadable": lambda: run(Postgres(unreadable, "t"), "unreadable"),
         "swapped": lambda: Postgres("t", good),
         "away": lambda: run(Postgres(away, "t"), "away"),
         "no database": lambda: run(Postgres(make_conninfo(good, dbname="no"), "t"), "no database"),
