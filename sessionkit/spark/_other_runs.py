@@ -1,15 +1,12 @@
 """What Spark says where another run uses the checkpoint or the folder of a query, in our words."""
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
-from sessionkit.errors import SpecError, with_hint
+from sessionkit.errors import SpecError
 from sessionkit.spark._logs import Logs, logs_of
 
 OTHER_RUN: Final = (
@@ -36,28 +33,3 @@ def said_if_other_run(spark: SparkSession, logs: Logs) -> Iterator[None]:
         if logs_of(logs.path, spark).planned == logs.planned:
             raise
         raise SpecError(FOUND, HINT) from None
-
-
-class StartedQuery(StreamingQuery):
-    """A query whose error begins with our words where only another run explains it."""
-
-    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 (Spark's)
-        try:
-            return super().awaitTermination(timeout)
-        except StreamingQueryException as error:
-            said = in_our_words(error)
-            if said is error:
-                raise
-            raise said from error
-
-    def exception(self) -> StreamingQueryException | None:
-        error = super().exception()
-        return None if error is None else in_our_words(error)
-
-
-def in_our_words(error: StreamingQueryException) -> StreamingQueryException:
-    """Return an error that begins with our words; the same one where no other run explains it."""
-    text = str(error)
-    if re.search(OTHER_RUN, text) is None:
-        return error
-    return type(error)(f"{with_hint(FOUND, HINT)}\n\n{text}", "")

@@ -22,7 +22,7 @@ from sessionkit.spark._logs import (
     query_id_of,
     root_of,
 )
-from sessionkit.spark._other_runs import StartedQuery, said_if_other_run
+from sessionkit.spark._other_runs import said_if_other_run
 from sessionkit.spark._paths import check_path
 from sessionkit.spark._pipelines import in_pipeline
 from sessionkit.spark._plan import PlanNode, plan_of
@@ -38,6 +38,7 @@ from sessionkit.spark._settings import (
     is_connect,
     set_at_start,
 )
+from sessionkit.spark._started import StartedQuery
 from sessionkit.spark.checkpoints.check_state import check_deep
 from sessionkit.spark.checkpoints.state_reader import (
     check_operators,

@@ -13,8 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from sessionkit import SpecError
 from sessionkit.spark import AtLeastOnce, ExactlyOnce, Files, start_query
-from sessionkit.spark._other_runs import FOUND, in_our_words
+from sessionkit.spark._other_runs import FOUND
 from sessionkit.spark._refusals import said_at_start
+from sessionkit.spark._started import in_our_words
 from sessionkit.spark.sinks.values import StreamSink
 
 pytestmark = pytest.mark.cell("classic")
@@ -116,4 +117,4 @@ def test_two_first_starts_at_once_are_named(spark: SparkSession) -> None:
     with pytest.raises(SpecError) as refused, said_at_start():
         raise as_it_starts
     assert str(refused.value).startswith(SAID)
-    assert str(in_our_words(as_it_runs)).startswith(SAID)
+    assert str(in_our_words(as_it_runs, "")).startswith(SAID)

@@ -22,13 +22,14 @@ from pyspark.sql import SparkSession
 
 from sessionkit.addons.repair import repair
 from sessionkit.spark import sessionize
-from tests.support.faults.processes import PATIENCE_S, ROOT
-from tests.support.faults.repairs import BEGUN, Task, settings_of
 from tests.support.figures import FIGURES, Record
+from tests.support.killed_repair import BEGUN, Task, settings_of
 from tests.support.lakes import DELTA, FOLDERS, Lake, lake_of, rows_in
 from tests.support.repairs import MINUTE, NOON, Right, Wrong, events_in, history_of, spec_of
 from tests.support.streams import FileStream
 
+ROOT: Final = Path(__file__).parents[2]
+PATIENCE_S: Final = 300.0
 KILLS: Final = int(os.environ.get("KILLS", "2"))
 KEYS: Final = [f"key {number}" for number in range(50)]
 DAY: Final = timedelta(days=1)
@@ -47,7 +48,7 @@ def repairing(task: Task, folder: Path) -> Iterator["subprocess.Popen[str]"]:
     path.write_bytes(pickle.dumps(task))
     with (folder / "log").open("a") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.faults.repairs", str(path)],
+            [sys.executable, "-m", "tests.support.killed_repair", str(path)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=log,

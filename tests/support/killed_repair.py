@@ -1,5 +1,5 @@
 """
-A repair that is killed: `python -m tests.support.faults.repairs FILE` does what the file says.
+A repair that is killed: `python -m tests.support.killed_repair FILE` does what the file says.
 
 It writes a line when Spark runs and the repair begins, and another one when it has ended.
 """
