@@ -66,7 +66,7 @@ PATHS_IN_PARTITIONS = (
     "tests/spark/jobs/test_balance.py",
     "tests/spark/jobs/test_bucket_count.py",
     "tests/spark/jobs/test_pages.py",
-    "tests/spark/jobs/test_restart.py",
+    "tests/spark/jobs/test_restart",
     "tests/addons/monitor/",
     "tests/spark/test_grouping.py",
 )
