@@ -105,20 +105,20 @@ def test_a_table_by_its_name_needs_the_columns(spark: SparkSession, tmp_path: Pa
 @pytest.mark.cell("delta")
 def test_a_table_whose_creation_was_cut_off_is_made(spark: SparkSession, tmp_path: Path) -> None:
     """Delta makes the folder of its log first, then files, and the first commit last."""
-    table = Delta(tmp_path / "numbers [1]")
-    (tmp_path / "numbers [1]" / "_delta_log").mkdir(parents=True)
-    (tmp_path / "numbers [1]" / "part-00000.parquet").write_bytes(b"cut off")
+    place = tmp_path / "numbers [1]"
+    (place / "_delta_log").mkdir(parents=True)
+    (place / "part-00000.parquet").write_bytes(b"cut off")
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load()
 
     for _ in range(2):  # a restart reads the log
         start_query(
             rows.select("value"),
-            sink=table,
+            sink=Delta(place),
             trigger="availableNow",
             checkpoint=tmp_path / "checkpoint",
         ).awaitTermination()
 
-    assert [(0,), (1,), (2,)] == found(spark, table.table, "value")[:3]
+    assert [(0,), (1,), (2,)] == found(spark, place, "value")[:3]
 
 
 @pytest.mark.parametrize(
