@@ -4,12 +4,13 @@ Each day, read the new files of a folder of Parquet, and write the visits that a
     python parquet_to_delta.py /data/views /tables/visits /checkpoints/visits
 
 It needs Java and the extra `delta`. The checkpoint knows which files are read and which visits are
-open, so a visit over midnight is one row, and a run that fails is simply run again. As a line of
-cron, where `flock` keeps a slow run and the next one apart:
+open, so a visit over midnight is one row, and a run that fails is simply run again. As lines of
+cron, which tell Spark its Python; `flock` keeps a slow run and the next one apart:
 
+    PYSPARK_PYTHON=/jobs/.venv/bin/python
     0 3 * * * flock -n /tmp/visits.lock /jobs/.venv/bin/python /jobs/parquet_to_delta.py /data/views /tables/visits /checkpoints/visits
 
-In Airflow, the same command is the `bash_command` of a `BashOperator`, in a `DAG` with
+In Airflow, both on one line are the `bash_command` of a `BashOperator`, in a `DAG` with
 `schedule="0 3 * * *"` and `max_active_runs=1`.
 """  # noqa: E501 (a line of cron is one line)
 
@@ -29,6 +30,7 @@ from sessionkit.spark import recommended_settings, sessionize, start_query
 SETTINGS: dict[str, Any] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",  # 50 are for millions of files
     "spark.sql.session.timeZone": "UTC",
     **recommended_settings(cores=2),
 }
