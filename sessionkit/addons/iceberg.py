@@ -176,6 +176,10 @@ class BranchedTable(Table):
     Iceberg appends to a table whatever else has been committed. But it fast-forwards `main` to a
     branch only if `main` is where the branch began. So a run commits to its branch, looks whether
     `main` has the micro-batch, and fast-forwards: of two runs, the second one fails.
+
+    Attributes:
+        branch: The branch of this run, which has the query's name and the run's.
+        is_taken: Whether this run has dropped the branches of earlier ones.
     """
 
     branch: str = attrs.field(default="", init=False)
