@@ -55,14 +55,14 @@ def test_a_folder_that_can_no_longer_be_written_is_the_first_line(
     ],
     ids=["a function's", "the query's", "ours"],
 )
-def test_another_error_stays_as_it_is(text: str, cause: str) -> None:
+def test_another_error_stays_as_it_is(text: str, cause: str, spark: SparkSession) -> None:
     """An error of a function, of the query, and an error that has a hint."""
     error = captured.StreamingQueryException(text, "")
 
     assert error is in_our_words(error, cause)
 
 
-def test_a_full_disk_is_the_first_line() -> None:
+def test_a_full_disk_is_the_first_line(spark: SparkSession) -> None:
     """Spark's text says that a task failed while it wrote rows."""
     error = captured.StreamingQueryException("[STREAM_FAILED] .. [TASK_WRITE_FAILED] ..", "")
     said = in_our_words(error, "java.io.IOException: No space left on device")
