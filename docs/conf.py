@@ -358,7 +358,7 @@ def describe_page(
     context["metatags"] = "\n".join([context.get("metatags", ""), *lines])
 
 
-def name_no_list(
+def mark_signature_lines(
     _app: Sphinx, _name: str, _template: str, context: dict[str, Any], _doctree: Node | None
 ) -> None:
     """Tell a screen reader that the lines of a signature are no list of terms."""
@@ -418,7 +418,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.connect("autodoc-skip-member", skip_what_nobody_calls)
     app.connect("doctree-resolved", name_by_titles)
     app.connect("html-page-context", describe_page)
-    app.connect("html-page-context", name_no_list)
+    app.connect("html-page-context", mark_signature_lines)
     app.connect("html-page-context", add_texts)
     app.connect("html-page-context", fold_sidebar, priority=900)  # after furo
     app.connect("build-finished", list_versions)

@@ -30,7 +30,7 @@ from sessionkit.spark import recommended_settings, sessionize, start_query
 SETTINGS: dict[str, Any] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "2",  # 50 are for millions of files
+    "spark.databricks.delta.snapshotPartitions": "2",  # by default 50, for millions of files
     "spark.sql.session.timeZone": "UTC",
     **recommended_settings(cores=2),
 }

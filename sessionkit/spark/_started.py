@@ -9,7 +9,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 from sessionkit.errors import HINT, with_hint
 from sessionkit.spark import _other_runs
 from sessionkit.spark._causes import LONGEST, hint_of
-from sessionkit.spark._other_runs import OTHER_RUN
 
 OF_MACHINE: Final = (
     "java.io.",
@@ -50,7 +49,7 @@ def in_our_words(error: StreamingQueryException, cause: str) -> StreamingQueryEx
     """Return an error that begins with our words; the same error where they would say no more."""
     text = str(error)
     hint = hint_of(cause) if cause.startswith(OF_MACHINE) and HINT not in text else None
-    if re.search(OTHER_RUN, text):
+    if re.search(_other_runs.OTHER_RUN, text):
         said = with_hint(_other_runs.FOUND, _other_runs.HINT)
     elif hint is not None:
         said = with_hint(f"the query has ended: {cause.splitlines()[0][:LONGEST]}", hint)

@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 from sessionkit.errors import SinkError
 from sessionkit.spark._logs import exists, if_there
 from sessionkit.spark._paths import literal_path
-from sessionkit.spark.sinks.runs import NO_PLAN, check_plan
+from sessionkit.spark.sinks.runs import check_plan
 
 QUERY: Final = "query_id"
 """The column that names the subfolders of a query: its id, and the run that wrote the files."""
@@ -182,7 +182,7 @@ class Folder:
             return []
         lines = [row.value for row in self._texts(literal_path(place)).collect()]
         # Up to 0.1, a mark was the id of a run, which wrote to the folder of the query.
-        earlier = Note(0, self.query_id, NO_PLAN, is_mark=True)
+        earlier = Note(0, self.query_id, "", is_mark=True)
         return [
             Note(**json.loads(line)) if line.startswith("{") else earlier for line in lines if line
         ]

@@ -6,14 +6,11 @@ checkpoint has. Another copy of the checkpoint has another plan, maybe for other
 """
 
 from hashlib import sha256
-from typing import Final
 
 from pyspark.sql import SparkSession
 
 from sessionkit.errors import SinkError
 from sessionkit.spark._paths import literal_path
-
-NO_PLAN: Final = ""
 
 
 def plan_of_batch(spark: SparkSession, checkpoint: str, number: int) -> str:

@@ -28,6 +28,7 @@ from sessionkit.spark.sinks import (
     TableSink,
 )
 from sessionkit.spark.sinks.batches import (
+    NONE,
     CallFunction,
     Part,
     Route,
@@ -233,12 +234,11 @@ class OnceWriter(BatchWriter):
         )
 
     def is_written(self, batch: Batch) -> bool:
-        last = self.sink.last_batch(batch.query_id)
-        is_there = last is not None and last >= batch.number
-        if is_there and (last != batch.number or not self.is_first):
+        last = self._last(batch.query_id)
+        if last > batch.number or (last == batch.number and not self.is_first):
             raise other_run(described(self.sink), batch.query_id, batch.number)
         self.is_first = False
-        return is_there
+        return last == batch.number
 
     def write(self, batch: Batch) -> None:
         """Call the user's function; the store alone knows which of two runs is the second one."""
@@ -266,10 +266,13 @@ class OnceWriter(BatchWriter):
 
     def _has(self, batch: Batch) -> bool:
         try:
-            last = self.sink.last_batch(batch.query_id)
+            return self._last(batch.query_id) >= batch.number
         except Exception:  # noqa: BLE001 (the store may be away: the first error says why)
             return False
-        return last is not None and last >= batch.number
+
+    def _last(self, query_id: str) -> int:
+        last = self.sink.last_batch(query_id)
+        return NONE if last is None else last
 
 
 @attrs.frozen

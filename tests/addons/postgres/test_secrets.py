@@ -36,7 +36,7 @@ def test_no_error_log_checkpoint_or_metric_has_the_password(
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Ten errors of a start, of the driver and of executors, and a query that has run."""
+    """Errors of a start, of the driver and of executors, and a query that has run."""
     caplog.set_level(logging.DEBUG, "sessionkit")
     rows = pa.table({"id": pa.array([1, 2], pa.int64()), "name": ["a", "a"]})
     write_files(tmp_path / "in", [rows])
