@@ -112,6 +112,7 @@ class Kind(Aggregate):
     Attributes:
         kind: The name of the function that makes it.
         gives: The annotation of the result, where it doesn't depend on the field.
+        needs_field: Whether `of` is given: the name of a field, or a condition.
         takes_condition: Whether `of` is a condition.
         is_ordered: Whether the result depends on the order of events, and so on a `sequence`.
         merges: The types of values for which parts of a session, each of any of its events, merge
@@ -120,6 +121,7 @@ class Kind(Aggregate):
 
     kind: ClassVar[str]
     gives: ClassVar[Any] = None
+    needs_field: ClassVar[bool] = True
     takes_condition: ClassVar[bool] = False
     is_ordered: ClassVar[bool] = False
     merges: ClassVar[tuple[type[FieldType], ...]] = ()
@@ -130,7 +132,9 @@ class Kind(Aggregate):
 
     def __attrs_post_init__(self) -> None:
         """Check the arguments; `bind` checks them against the event class."""
-        if not isinstance(self.of, Condition if self.takes_condition else str | None):
+        is_missing = self.of is None and self.needs_field
+        kinds = Condition if self.takes_condition else str | None
+        if is_missing or not isinstance(self.of, kinds):
             expected = "a condition" if self.takes_condition else "the name of a field, as text"
             argument = 'pc.field("kind") == "buy"' if self.takes_condition else '"seconds"'
             found = f"`{self.kind}` takes {expected}, found {self.of!r}"
@@ -377,6 +381,7 @@ class Expression(Kind):
     """Operators over other aggregates; each different one of these is folded and stored once."""
 
     kind: ClassVar = "expression"
+    needs_field: ClassVar = False
     operation: Operation
 
     def _call(self, *_: str) -> str:

@@ -46,6 +46,7 @@ class Funnel(Kind):
     """The number of steps that a session reached."""
 
     kind: ClassVar = "funnel"
+    needs_field: ClassVar = False
     gives: ClassVar[Any] = int | None
     is_ordered: ClassVar = True
     steps: tuple[tuple[str, Condition], ...] = attrs.field(eq=repr)
@@ -377,13 +378,11 @@ class FunnelNext(Funnel):
     """
 
     kind: ClassVar = "funnel_next"
+    needs_field: ClassVar = True
     then: Condition | None = attrs.field(default=None, eq=repr)
 
     def check(self) -> None:
         super().check()
-        if self.of is None:
-            found = "`funnel_next` takes the name of a field, as text, found None"
-            raise SpecError(found, 'write funnel_next(funnel, "page")')
         if not isinstance(self.then, Condition | None):
             found = f"`where` takes an expression or the name of a bool field, found {self.then!r}"
             raise SpecError(found, 'write where=pc.field("kind") == "view"')

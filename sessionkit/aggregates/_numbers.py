@@ -40,6 +40,7 @@ def _chosen_numbers(aggregate: Kind, rows: EventRows) -> Array:
 @attrs.frozen(kw_only=True, order=False, repr=False)
 class Count(Kind):
     kind: ClassVar = "count"
+    needs_field: ClassVar = False
     gives: ClassVar = int
     without: ClassVar = "; agg.count() counts all events"
     merges: ClassVar = (FieldType,)

@@ -30,6 +30,7 @@ class TimeBetween(Kind):
     """
 
     kind: ClassVar = "time_between"
+    needs_field: ClassVar = False
     gives: ClassVar[Any] = timedelta | None
     is_ordered: ClassVar = True
     merges: ClassVar = (FieldType,)

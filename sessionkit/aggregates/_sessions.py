@@ -36,6 +36,7 @@ class DurationOfSession(Kind):
     """The time from the first to the last event; the first is stored where `where` chooses it."""
 
     kind: ClassVar = "duration"
+    needs_field: ClassVar = False
     merges: ClassVar = (FieldType,)
 
     def annotation(self, bound: BoundAggregate) -> Any:
@@ -99,6 +100,7 @@ class EngagedTime(Kind):
     """
 
     kind: ClassVar = "engaged_time"
+    needs_field: ClassVar = False
     merges: ClassVar = (FieldType,)
     gives: ClassVar = timedelta
     cap: timedelta

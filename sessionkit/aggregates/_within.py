@@ -36,6 +36,7 @@ from sessionkit.state._types import FieldType
 class _Within(Kind):
     """An aggregate that stores the times of events, in order."""
 
+    needs_field: ClassVar = False
     merges: ClassVar = (FieldType,)
     within: timedelta
 

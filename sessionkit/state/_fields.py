@@ -298,10 +298,10 @@ def _annotated(inner: Any, *notes: Any, place: _Place) -> FieldType:
     digits = [note for note in notes if isinstance(note, DecimalType)]
     if inner is not Decimal or not digits:
         return _read(inner, place)
-    sizes = (digits[0].precision, digits[0].scale)
-    are_whole = all(type(size) is int for size in sizes)
-    if not are_whole or not 0 <= sizes[1] <= sizes[0] <= DecimalType().precision:
-        hint = "precision is a whole number up to 38, and scale at most the precision"
+    precision, scale = digits[0].precision, digits[0].scale
+    are_whole = type(precision) is int and type(scale) is int
+    if not are_whole or not 0 <= scale <= precision <= DecimalType().precision or not precision:
+        hint = "precision is a whole number from 1 to 38, and scale from 0 to the precision"
         return place.refuse(digits[0], hint)
     return digits[0]
 

@@ -70,6 +70,7 @@ def test_what_does_not_fit_the_event_is_refused(aggregate: Any, found: str, hint
     ("made", "found"),
     [
         (lambda: agg.sum(3), "`sum` takes the name of a field, as text, found 3"),  # type: ignore[arg-type]
+        (lambda: agg.collect(None), "`collect` takes the name of a field, as text, found None"),  # type: ignore[arg-type]
         (lambda: agg.duration(were="is_paid"), r"no argument `were`\n\nHint: did you mean `where="),  # type: ignore[call-arg]
         (lambda: agg.duration("ts"), r"duration takes nothing without a name, found 1"),  # type: ignore[call-arg]
         (lambda: agg.any(True), "`any` takes a condition, found True"),  # noqa: FBT003

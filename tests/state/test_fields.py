@@ -290,6 +290,7 @@ def test_fields_may_be_named_only() -> None:
         (Flagged, "`Visit.field`: Flagged"),
         (Nothing, "`Visit.field`: Nothing"),
         (Annotated[Decimal, DecimalType(39, 0)], "DecimalType(precision=39, scale=0)"),
+        (Annotated[Decimal, DecimalType(0, 0)], "DecimalType(precision=0, scale=0)"),
         (Annotated[Decimal, DecimalType(5, 6)], "DecimalType(precision=5, scale=6)"),
         (Annotated[Decimal, DecimalType(5, -1)], "DecimalType(precision=5, scale=-1)"),
         (Plain, "`Visit.field`: Plain"),
