@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
 import pyspark
@@ -182,8 +182,9 @@ def is_observation(value: object) -> bool:
     return "Observation" in {cls.__name__ for cls in type(value).__mro__}
 
 
+# `Any`, since a type checker refuses a dict of strings where `config(map=...)` also takes numbers.
 @explains
-def recommended_settings(cores: int, *, running: bool = False) -> dict[str, str]:
+def recommended_settings(cores: int, *, running: bool = False) -> dict[str, Any]:
     """
     Return settings of Spark for speed, by their names: for `SparkSession.builder.config(map=...)`.
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self, TypedDict, assert_type
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import SparkSession
 
 from sessionkit import (
     EventTimeGap,
@@ -25,6 +26,7 @@ from sessionkit import (
 )
 from sessionkit import aggregates as agg
 from sessionkit.addons import presets
+from sessionkit.spark import recommended_settings
 from sessionkit.spec import BatchTimes, BucketResult, by_bucket
 from sessionkit.testing import SessionDriver, at
 
@@ -348,3 +350,11 @@ typed = SessionSpec.aggregate(
 )
 assert_type(typed, SessionSpec[View, Row, Row])
 assert_type(SessionDriver(typed).take_results(), list[Row])
+
+
+def start_spark() -> SparkSession:
+    """Start Spark with the settings that are for its start, and set the others."""
+    spark = SparkSession.builder.config(map=recommended_settings(2)).getOrCreate()
+    for name, value in recommended_settings(2, running=True).items():
+        spark.conf.set(name, value)
+    return spark
