@@ -4,6 +4,8 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from random import uniform
+from time import sleep
 from typing import Final
 
 import attrs
@@ -49,6 +51,8 @@ SECOND: Final = "sessionkit: a second session"
 INTERVAL: Final = re.compile(r"\binterval (year|month|day|hour|minute|second)( to \w+)?(?![^,>])")
 """A type that is or contains an interval, but not a field name, which a colon follows."""
 ATTEMPTS: Final = 5
+PAUSE_S: Final = 0.1
+"""The longest pause after the first conflict; it doubles with each further one."""
 CREATED: Final = "ALREADY_EXISTS|AlreadyExists"
 """In the error where another run creates the table at the same time."""
 NOT_THERE: Final = re.compile("NOT_FOUND|NOT_EXIST|MISSING|NOT_A_DELTA|is not a Delta table|NoSuch")
@@ -122,6 +126,8 @@ class Table:
                     hint = "stop what else changes the table, then start the query again"
                     raise SinkError(found, hint) from error
                 LOGGER.warning("%s: attempt %d failed: %s", self.label, attempt, reason)
+                # By chance, so that two writers don't meet again.
+                sleep(uniform(0, PAUSE_S * 2 ** (attempt - 1)))  # noqa: S311
             else:
                 return
 
