@@ -12,7 +12,8 @@ endif
 
 BIN := .venv/bin
 # Spark finds Java and Python through the environment. A SPARK_HOME would start another Spark.
-RUN = JAVA_HOME="$$(cat .venv/java-home)" $(BIN)/python
+# With `exec`, a signal to make reaches Python, not a shell in between.
+RUN = JAVA_HOME="$$(cat .venv/java-home)" exec $(BIN)/python
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export SPARK_LOCAL_IP := 127.0.0.1
 unexport SPARK_HOME
