@@ -45,7 +45,7 @@ The errors of Iceberg for conflicting commits, for commits of unknown outcome, a
 another run has dropped.
 """
 BRANCH: Final = "sessionkit_"
-"""The prefix of a run's branch."""
+"""How each branch of a run begins."""
 NO_NAME: Final = re.compile(r"\W")
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 
@@ -178,12 +178,19 @@ class BranchedTable(Table):
     `main` has the micro-batch, and fast-forwards: of two runs, the second one fails.
 
     Attributes:
-        branch: The branch of this run, which has the query's name and the run's.
+        prefix: How the branches of all runs of the query begin.
+        run: The name of this run.
         is_taken: Whether this run has dropped the branches of earlier ones.
     """
 
-    branch: str = attrs.field(default="", init=False)
+    prefix: str = attrs.field(default="", init=False)
+    run: str = attrs.field(default="", init=False)
     is_taken: bool = attrs.field(default=False, init=False)
+
+    @property
+    def branch(self) -> str:
+        """The branch of this run."""
+        return self.prefix + self.run
 
     def commit(
         self,
@@ -219,10 +226,9 @@ class BranchedTable(Table):
         """Drop the branches of earlier runs of the query, once."""
         if self.is_taken:
             return
-        of_query = self.branch.rpartition("_")[0] + "_"
         found = spark.sql(f"SELECT name FROM {self.name}.refs").collect()  # noqa: S608
         for (name,) in found:
-            if name.startswith(of_query) and name != self.branch:
+            if name.startswith(self.prefix) and name != self.branch:
                 self.drop(spark, name)
         self.is_taken = True
 
@@ -272,8 +278,8 @@ class IcebergWriter(BatchWriter):
 
     def write(self, batch: Batch) -> None:
         mark = self._mark(batch.query_id)
-        names = f"{batch.query_id}_{self.route}", batch.run_id
-        self.table.branch = BRANCH + "_".join(NO_NAME.sub("", name) for name in names)
+        self.table.prefix = BRANCH + NO_NAME.sub("", f"{batch.query_id}_{self.route}_")
+        self.table.run = NO_NAME.sub("", batch.run_id)
         plan = batch.plan()
         marks = {f"{PROPERTY}{mark}": str(batch.number)}
         if plan:
