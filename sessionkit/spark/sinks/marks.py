@@ -33,6 +33,8 @@ RUNS: Final = "_runs"
 """The folder with a note of each run."""
 LOG: Final = "_spark_metadata"
 """The folder in which Spark's own file sink has a file for each micro-batch."""
+RUN_ID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""What a mark was up to 0.1: the id that Spark gives a run, which wrote to the query's folder."""
 RUNS_OF_A_TICK: Final = 1000
 OF_RUN: Final = re.compile(rf"/{QUERY}=([^/]+)/{BATCH}=")
 RUN: Final = re.compile(rf"/{RUNS}/(\d+)/")
@@ -54,6 +56,16 @@ class Note:
     folder: str
     plan: str
     is_mark: bool
+
+
+def note_in(text: str, query_id: str) -> Note | None:
+    """Return the note that a line is; None for a line of a file that isn't sessionkit's."""
+    if re.fullmatch(RUN_ID, text):
+        return Note(0, query_id, "", is_mark=True)
+    try:
+        return Note(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
 
 
 class Notes(Protocol):
@@ -180,12 +192,10 @@ class Folder:
         place = f"{self.of_query}/{MARKS}/{number}"
         if not exists(self.spark, place):
             return []
-        lines = [row.value for row in self._texts(literal_path(place)).collect()]
-        # Up to 0.1, a mark was the id of a run, which wrote to the folder of the query.
-        earlier = Note(0, self.query_id, "", is_mark=True)
-        return [
-            Note(**json.loads(line)) if line.startswith("{") else earlier for line in lines if line
-        ]
+        found = (
+            note_in(row.value, self.query_id) for row in self._texts(literal_path(place)).collect()
+        )
+        return [note for note in found if note is not None]
 
     def add(self, number: int, note: Note) -> None:
         kind = "marked" if note.is_mark else "saved"
@@ -247,9 +257,12 @@ def finished_rows(
     notes = spark.read.option("recursiveFileLookup", value=True).text(places)
     of_query = rf"/{QUERY}=([^/]+)/{MARKS}/(\d+)/"
     query_id, number = (F.regexp_extract("_metadata.file_path", of_query, part) for part in (1, 2))
-    folder = F.coalesce(F.get_json_object("value", "$.folder"), query_id)
-    is_mark = F.coalesce(F.get_json_object("value", "$.is_mark"), F.lit("true")) == "true"
-    marked = notes.where(is_mark & (F.length("value") > 0)).select(folder, number.cast("long"))
+    is_mark = F.get_json_object("value", "$.is_mark") == "true"
+    folder = F.when(is_mark, F.get_json_object("value", "$.folder")).when(
+        F.col("value").rlike(f"^{RUN_ID}$"), query_id
+    )
+    marked = notes.where(number != "").select(folder.alias("folder"), number.cast("long"))
+    marked = marked.where("folder IS NOT NULL")
     # Read the marks before Spark lists the files, so that all files of a marked one are listed.
     marks = spark.createDataFrame(marked.distinct().collect(), "folder string, number long")
     rows = reader.load(literal_path(place))
