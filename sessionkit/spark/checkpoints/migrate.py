@@ -74,7 +74,9 @@ def migrate(
     Returns:
         The `Seed`. Pass it as `seed=` to `sessionize` or `apply_with_state` at every start of the
         new query, and each source through `seed.unread(stream)`, which leaves out what the old
-        query has read. `seed.starting_offsets()` has the old query's offsets in Kafka.
+        query has read. `seed.starting_offsets()` has the old query's offsets in Kafka. If
+        `seed.progress.planned` has a number, the old query was stopped within that micro-batch: let
+        it finish the micro-batch, and call `migrate` again with another folder.
 
     Raises:
         SpecError: The path `to` has a backslash or one of `[]{}*?`, which Spark takes for a
