@@ -3,19 +3,23 @@ Each day, read the new files of a folder of Parquet, and write the visits that a
 
     python parquet_to_delta.py /data/views /tables/visits /checkpoints/visits
 
-It needs Java and the extra `delta`. The checkpoint knows which files are read and which visits are
-open, so a visit over midnight is one row, and a run that fails is simply run again. As lines of
-cron, which tell Spark its Python; `flock` keeps a slow run and the next one apart:
+It needs Java, and the extra `delta` with a pair that goes together: `delta-spark==4.4.0` and
+`pyspark==4.2.0`. The checkpoint knows which files are read and which visits are open, so a visit
+over midnight is one row, and a run that fails is simply run again. Write a file elsewhere and then
+move it into the folder: a file is read once, as soon as it's there. As lines of cron, which tell
+Spark its Java and Python; `flock` keeps a slow run and the next one apart:
 
+    JAVA_HOME=/usr/lib/jvm/java-17
     PYSPARK_PYTHON=/jobs/.venv/bin/python
     0 3 * * * flock -n /tmp/visits.lock /jobs/.venv/bin/python /jobs/parquet_to_delta.py /data/views /tables/visits /checkpoints/visits
 
-In Airflow, both on one line are the `bash_command` of a `BashOperator`, in a `DAG` with
+In Airflow, all on one line are the `bash_command` of a `BashOperator`, in a `DAG` with
 `schedule="0 3 * * *"` and `max_active_runs=1`.
 """  # noqa: E501 (a line of cron is one line)
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -25,7 +29,7 @@ from pyspark.sql import SparkSession
 from sessionkit import SessionSpec
 from sessionkit import aggregates as agg
 from sessionkit.addons.delta import Delta
-from sessionkit.spark import recommended_settings, sessionize, start_query
+from sessionkit.spark import recommended_settings, reconcile, sessionize, start_query
 
 SETTINGS: dict[str, Any] = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -54,16 +58,17 @@ VISITS = SessionSpec.aggregate(
 
 
 def run(spark: SparkSession, views: str, table: str, checkpoint: str) -> None:
-    """Read what is new, write what is over, and return."""
+    """Read what is new, write what is over, and print what has become of the events."""
     stream = spark.readStream.schema("user string, ts timestamp, page string").parquet(views)
     query = start_query(
         sessionize(stream, VISITS),
-        sink=Delta(table),
+        sink=Delta(Path(table)),
         trigger="availableNow",
         checkpoint=checkpoint,
         spec=VISITS,
     )
     query.awaitTermination()
+    print(reconcile(query).counts)
 
 
 def main(arguments: Sequence[str]) -> None:
