@@ -1,6 +1,7 @@
 """The harness itself: the model agrees with the engine, and no fault escapes the audit."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
@@ -45,6 +46,15 @@ def test_an_undisturbed_job_is_sound(name: str) -> None:
 
     assert audit(rows).is_sound
     assert {"session", "late", "quarantined"} == {row.kind for row in rows}
+
+
+def test_an_event_is_late_for_a_watermark_alone() -> None:
+    """A query that was killed before it had one has each event in a session."""
+    none = dict.fromkeys(range(BATCHES), datetime.fromtimestamp(0, UTC))
+    kinds = {place[0] for place in TIMELINE.places(BATCHES, none).values()}
+
+    assert ("late",) in TIMELINE.places(BATCHES).values()
+    assert {"quarantined", *(f"k{number}" for number in range(TIMELINE.keys))} == kinds
 
 
 def cut(rows: list[Row]) -> list[Row]:

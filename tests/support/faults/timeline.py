@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from random import Random
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ KEYS: Final = 12
 ON_TIME: Final = 40
 FIRST_WITH_LATE: Final = 3
 """Before, there may be no watermark that an event could be late for."""
+
+NONE: Final[Mapping[int, datetime]] = MappingProxyType({})
 
 Arrival = tuple[str | None, datetime, int]
 """A row before the source: key, time and number; a number comes once."""
@@ -60,15 +63,22 @@ class Timeline(NamedTuple):
         """Return a last batch, which closes the sessions of all keys but its own."""
         return [("the end", NOON + (number + 1000) * STEP, -1)]
 
-    def places(self, batches: int) -> dict[int, Place]:
-        """Return where each event of the first batches must end, by its number."""
+    def places(self, batches: int, watermarks: Mapping[int, datetime] = NONE) -> dict[int, Place]:
+        """
+        Return where each event of the first batches must end, by its number.
+
+        With the watermarks under which a query has read batches, an event that was made too late
+        must be in a session if the query had no watermark to see it by.
+        """
         rows = [*chain.from_iterable(map(self.batch, range(batches)))]
         places: dict[int, Place] = {}
         on_time = []
         for key, at, number in rows:
             if key is None:
                 places[number] = ("quarantined",)
-            elif number % (self.size + 2) == self.size + 1:
+            elif number % (self.size + 2) == self.size + 1 and at < watermarks.get(
+                number // (self.size + 2), at + STEP
+            ):
                 places[number] = ("late",)
             else:
                 on_time.append(Event(key, at, number, GAP))
