@@ -112,7 +112,7 @@ class Kind(Aggregate):
     Attributes:
         kind: The name of the function that makes it.
         gives: The annotation of the result, where it doesn't depend on the field.
-        needs_field: Whether `of` is given: the name of a field, or a condition.
+        needs_field: Whether it needs `of`, the name of a field or a condition.
         takes_condition: Whether `of` is a condition.
         is_ordered: Whether the result depends on the order of events, and so on a `sequence`.
         merges: The types of values for which parts of a session, each of any of its events, merge
