@@ -378,11 +378,13 @@ class FunnelNext(Funnel):
     """
 
     kind: ClassVar = "funnel_next"
-    needs_field: ClassVar = True
     then: Condition | None = attrs.field(default=None, eq=repr)
 
     def check(self) -> None:
         super().check()
+        if self.of is None:
+            found = "`funnel_next` takes the name of a field, as text, found None"
+            raise SpecError(found, 'write funnel_next(funnel, "page")')
         if not isinstance(self.then, Condition | None):
             found = f"`where` takes an expression or the name of a bool field, found {self.then!r}"
             raise SpecError(found, 'write where=pc.field("kind") == "view"')
