@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import attrs
 import pyarrow as pa
@@ -162,8 +163,8 @@ def test_a_folder_of_an_earlier_release_goes_on(spark: SparkSession, tmp_path: P
     for number in (0, 1):
         files = frame.write.mode("append").json
         files(f"{of_query}/batch_id={number}")
-    spark.createDataFrame([("run",)], "run string").write.text(f"{of_query}/_batches/0")
-    spark.createDataFrame([("run",)], "run string").write.text(f"{of_query}/_run/id")
+    spark.createDataFrame([(str(UUID(int=7)),)], "run string").write.text(f"{of_query}/_batches/0")
+    spark.createDataFrame([(str(UUID(int=7)),)], "run string").write.text(f"{of_query}/_run/id")
     writer, batch = FolderWriter(Files("json", tmp_path / "out")), Batch(frame, 0, "q", "r")
 
     assert writer.is_written(batch)
