@@ -33,10 +33,11 @@ RUNS: Final = "_runs"
 """The folder with a note of each run."""
 LOG: Final = "_spark_metadata"
 """The folder in which Spark's own file sink has a file for each micro-batch."""
-RUN_ID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+RUN_ID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 """What a mark was up to 0.1: the id that Spark gives a run, which wrote to the query's folder."""
 RUNS_OF_A_TICK: Final = 1000
 OF_RUN: Final = re.compile(rf"/{QUERY}=([^/]+)/{BATCH}=")
+OF_BATCH: Final = re.compile(rf"/{QUERY}=([^/]+)/{MARKS}/(\d+)/")
 RUN: Final = re.compile(rf"/{RUNS}/(\d+)/")
 
 
@@ -60,11 +61,12 @@ class Note:
 
 def note_in(text: str, query_id: str) -> Note | None:
     """Return the note that a line is; None for a line of a file that isn't sessionkit's."""
-    if re.fullmatch(RUN_ID, text):
+    if RUN_ID.fullmatch(text):
         return Note(0, query_id, "", is_mark=True)
     try:
-        return Note(**json.loads(text))
-    except (ValueError, TypeError):
+        found = json.loads(text)
+        return Note(**{name: found[name] for name in attrs.fields_dict(Note)})
+    except (ValueError, TypeError, LookupError):
         return None
 
 
@@ -192,10 +194,9 @@ class Folder:
         place = f"{self.of_query}/{MARKS}/{number}"
         if not exists(self.spark, place):
             return []
-        found = (
-            note_in(row.value, self.query_id) for row in self._texts(literal_path(place)).collect()
-        )
-        return [note for note in found if note is not None]
+        lines = self._texts(literal_path(place)).collect()
+        notes = [note_in(line.value, self.query_id) for line in lines]
+        return [note for note in notes if note is not None]
 
     def add(self, number: int, note: Note) -> None:
         kind = "marked" if note.is_mark else "saved"
@@ -254,17 +255,15 @@ def finished_rows(
         return reader.load(literal_path(place))
     # Spark would log `_batches` alone as ignored.
     places = f"{literal_path(place)}/{QUERY}=*/{MARKS}/*"
-    notes = spark.read.option("recursiveFileLookup", value=True).text(places)
-    of_query = rf"/{QUERY}=([^/]+)/{MARKS}/(\d+)/"
-    query_id, number = (F.regexp_extract("_metadata.file_path", of_query, part) for part in (1, 2))
-    is_mark = F.get_json_object("value", "$.is_mark") == "true"
-    folder = F.when(is_mark, F.get_json_object("value", "$.folder")).when(
-        F.col("value").rlike(f"^{RUN_ID}$"), query_id
-    )
-    marked = notes.where(number != "").select(folder.alias("folder"), number.cast("long"))
-    marked = marked.where("folder IS NOT NULL")
+    texts = spark.read.option("recursiveFileLookup", value=True).text(places)
+    marked = set[tuple[str, int]]()
     # Read the marks before Spark lists the files, so that all files of a marked one are listed.
-    marks = spark.createDataFrame(marked.distinct().collect(), "folder string, number long")
+    for text, file in texts.select("value", "_metadata.file_path").collect():
+        for query_id, number in OF_BATCH.findall(file):
+            note = note_in(text, query_id)
+            if note is not None and note.is_mark:
+                marked.add((note.folder, int(number)))
+    marks = spark.createDataFrame([*marked], "folder string, number long")
     rows = reader.load(literal_path(place))
     is_marked = (F.col(QUERY).cast("string") == F.col("folder")) & (
         F.col(BATCH).cast("long") == F.col("number")
