@@ -132,9 +132,8 @@ class Kind(Aggregate):
 
     def __attrs_post_init__(self) -> None:
         """Check the arguments; `bind` checks them against the event class."""
-        is_missing = self.of is None and self.needs_field
-        kinds = Condition if self.takes_condition else str | None
-        if is_missing or not isinstance(self.of, kinds):
+        may_be_left_out = self.of is None and not self.needs_field
+        if not (may_be_left_out or isinstance(self.of, Condition if self.takes_condition else str)):
             expected = "a condition" if self.takes_condition else "the name of a field, as text"
             argument = 'pc.field("kind") == "buy"' if self.takes_condition else '"seconds"'
             found = f"`{self.kind}` takes {expected}, found {self.of!r}"

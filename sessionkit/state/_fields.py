@@ -300,7 +300,7 @@ def _annotated(inner: Any, *notes: Any, place: _Place) -> FieldType:
         return _read(inner, place)
     precision, scale = digits[0].precision, digits[0].scale
     are_whole = type(precision) is int and type(scale) is int
-    if not are_whole or not 0 <= scale <= precision <= DecimalType().precision or not precision:
+    if not (are_whole and 0 < precision <= DecimalType().precision and 0 <= scale <= precision):
         hint = "precision is a whole number from 1 to 38, and scale from 0 to the precision"
         return place.refuse(digits[0], hint)
     return digits[0]

@@ -18,12 +18,12 @@ def behind_a_link(folder: Path, elsewhere: Path) -> None:
     folder.symlink_to(elsewhere)
 
 
-def link(folder: Path, of_query: Path) -> None:
-    for part in (of_query / "_runs", of_query / "_batches", of_query, folder / "checkpoint"):
-        behind_a_link(part, folder / "other disk" / part.name)
+def link(job: Path, of_query: Path) -> None:
+    for part in (of_query / "_runs", of_query / "_batches", of_query, job / "checkpoint"):
+        behind_a_link(part, job / "other disk" / part.name)
 
 
-def litter(folder: Path, of_query: Path) -> None:
+def litter(job: Path, of_query: Path) -> None:
     """Leave what editors, copies and people leave."""
     runs, marks = of_query / "_runs", of_query / "_batches"
     run = next(iter(runs.iterdir()))
@@ -34,7 +34,7 @@ def litter(folder: Path, of_query: Path) -> None:
     mark = next(marks.glob("0/saved-*"))
     for name, text in (("notes.txt", "looked at this"), ("other.json", '{"a": 1}'), (".x", "y")):
         (mark / name).write_text(text)
-    (folder / "visits [of ours]" / "notes.txt").write_text("{}")
+    (of_query.parent / "notes.txt").write_text("{}")
 
 
 @pytest.mark.parametrize("change", [link, litter])
@@ -42,23 +42,21 @@ def test_a_query_goes_on_in_a_folder_that_others_have_changed(
     change: Callable[[Path, Path], None], spark: SparkSession, tmp_path: Path
 ) -> None:
     """Each session is there once, for the reader too."""
-    folder = tmp_path / "a job"
-    query, files = (
-        Query(spark, folder, with_rejected=True),
-        Files("json", folder / "visits [of ours]"),
-    )
+    job, visits = tmp_path / "a job", tmp_path / "a job" / "visits [of ours]"
+    query, files = Query(spark, job, with_rejected=True), Files("json", visits)
+    sink = Routes(session=files, rejected=None)
 
     def rows() -> list[Any]:
         found = files.read(spark, schema="key string, session_id string, session_start timestamp")
         return sorted((row.key, row.session_id) for row in found.collect())
 
-    query.run(Routes(session=files, rejected=None))
-    query.run(Routes(session=files, rejected=None))
+    query.run(sink)
+    query.run(sink)
     before = rows()
-    change(folder, next((folder / "visits [of ours]").glob("query_id=*[0-9a-f]/_runs")).parent)
+    change(job, next(visits.glob("query_id=*/_runs")).parent)
     assert before == rows()
-    query.run(Routes(session=files, rejected=None))
-    query.run(Routes(session=files, rejected=None))
+    query.run(sink)
+    query.run(sink)
     found = rows()
 
     assert before == [row for row in found if row in before]

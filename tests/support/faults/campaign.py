@@ -123,8 +123,7 @@ class Segment:
         return found
 
     def audit(self) -> Audit:
-        is_logged = self.job.alone == "Files"
-        watermarks = self.watermarks() if is_logged else {}
+        watermarks = self.watermarks() if self.job.alone == "Files" else {}
         places = self.timeline.places(self.batches, watermarks)
         if self.job.is_chained:
             places = {number: place for number, place in places.items() if place[1:]}

@@ -74,11 +74,11 @@ class Timeline(NamedTuple):
         places: dict[int, Place] = {}
         on_time = []
         for key, at, number in rows:
+            batch, row = divmod(number, self.size + 2)
+            is_seen = batch not in watermarks or at < watermarks[batch]
             if key is None:
                 places[number] = ("quarantined",)
-            elif number % (self.size + 2) == self.size + 1 and at < watermarks.get(
-                number // (self.size + 2), at + STEP
-            ):
+            elif row == self.size + 1 and is_seen:
                 places[number] = ("late",)
             else:
                 on_time.append(Event(key, at, number, GAP))
