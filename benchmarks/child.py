@@ -1,7 +1,7 @@
 """
-One run of one Spark entrant, in a process and a JVM of its own: `python -m benchmarks.child JOB`.
+One entrant of Spark, in a process and a JVM of its own: `python -m benchmarks.child JOB [JOB]`.
 
-The job comes as JSON, and the answer goes to a file as JSON: when each batch began, and how long it
+A job comes as JSON, and its answer goes to a file as JSON: when each batch began, and how long it
 took. What the process used meanwhile, `measure` looks up from outside.
 """
 
@@ -55,7 +55,7 @@ BIDS: Final = ("bidder", "bids", "session_start", "session_end")
 @attrs.frozen(kw_only=True)
 class Job:
     """
-    What one run does.
+    What is done once: rows to be compared, or batches to be timed.
 
     Attributes:
         entrant: Who runs.
@@ -78,6 +78,11 @@ class Job:
     master: str = LOCAL
     settings: Mapping[str, str] = attrs.field(factory=dict)
     repetitions: int = 1
+
+    @property
+    def folder(self) -> Path:
+        """The folder of all its files."""
+        return self.answer.parent
 
     def as_json(self) -> str:
         """Return the job as the child takes it."""
@@ -111,17 +116,18 @@ class Batch:
 
 
 def main() -> None:
-    """Run the job of the command line."""
-    job = Job.of_json(sys.argv[1])
-    workload, entrant = WORKLOADS[job.workload], ENTRANTS[job.entrant]
-    # A stream that is timed leaves its last sessions open: no batch without data closes them.
-    closes = job.rows is not None or workload.mode == "job"
-    settings = {"spark.sql.streaming.noDataMicroBatches.enabled": str(closes).lower()}
-    settings = {**settings, **workload.settings, **entrant.settings, **job.settings}
-    spark = spark_session(settings, job.master)
+    """Run the jobs of the command line, which are those of one entrant on one workload."""
+    jobs = [Job.of_json(text) for text in sys.argv[1:]]
+    workload, entrant = WORKLOADS[jobs[0].workload], ENTRANTS[jobs[0].entrant]
+    settings = {**entrant.settings, **jobs[0].settings}
+    spark = spark_session(settings, jobs[0].master)
     run = _batches if workload.mode == "batch" else _micro_batches
-    batches = run(spark, workload, job)
-    job.answer.write_text(json.dumps([attrs.asdict(batch) for batch in batches]))
+    for job in jobs:
+        # A stream that is timed leaves its last sessions open: no batch without data closes them.
+        closes = job.rows is not None or workload.mode == "job"
+        spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", str(closes).lower())
+        batches = run(spark, workload, job)
+        job.answer.write_text(json.dumps([attrs.asdict(batch) for batch in batches]))
     spark.stop()
 
 

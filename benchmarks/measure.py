@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import count
@@ -28,12 +27,12 @@ from benchmarks.results import Run, Sample
 from benchmarks.rows import COLUMNS, difference, expected, in_order, with_one_key
 from benchmarks.workloads import Workload
 
-__all__ = ["Place", "RunError", "place", "timed", "wrong_rows"]
+__all__ = ["Place", "RunError", "measured", "place", "timed", "wrong_rows"]
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-COMPARED_BATCHES: Final = 3
+COMPARED_BATCHES: Final = 2
 COMPARED_SHARE: Final = 0.05
-"""How much of the events and keys of a stream entrants get to show their rows."""
+"""How much of the events and keys of a stream each entrant gets to show its rows."""
 ANY_ORDER: Final = timedelta(hours=1)
 """Longer than the events of a workload: they aren't in order within a batch."""
 NUMBERS: Final = count()
@@ -84,49 +83,110 @@ def place(workload: Workload, folder: Path, patience_s: float, master: str = LOC
     return found
 
 
+def measured(entrant: Entrant, at: Place) -> Run:
+    """
+    Compare the rows of an entrant with those that NumPy finds, and time it.
+
+    An entrant of Spark does both in one process: Spark starts once, and its JVM is warm.
+
+    Raises:
+        RunError: When its rows are wrong, or it fails.
+    """
+    if entrant.script is None and at.workload.mode != "job":
+        comparing, timing = _comparing(entrant, at), _timing(entrant, at)
+        usage = _finished(entrant, at, comparing, timing)
+        _refuse(_wrong(comparing, at))
+        return _run_of(entrant, at, timing, usage)
+    _refuse(wrong_rows(entrant, at))
+    return timed(entrant, at)
+
+
 def wrong_rows(entrant: Entrant, at: Place) -> str | None:
     """Say where the rows of an entrant differ from those that NumPy finds, on the same files."""
-    # A batch is compared whole: only with many events, more than one process takes part.
-    is_batch = at.workload.mode == "batch"
-    workload, files = (at.workload, at.files) if is_batch else (_part(at.workload), at.few)
-    batches = range(min(COMPARED_BATCHES, workload.batches))
-    # A batch and another engine close every session at the end of their input.
-    needs_closing = workload.mode != "batch" and entrant.script is None
-    closing = [workload.batches] if needs_closing else []
-    folder = at.new_folder()
-    linked(files, [*batches, *closing], folder / "files")
-    rows = folder / ("rows" if entrant.script is None else "rows.parquet")
-    _finished(entrant, workload, folder, at, rows)
-    right = _right_rows(workload, files, batches)
-    found = with_one_key(pq.read_table(rows), workload)
-    found = found.select(COLUMNS[workload.task]).cast(right.schema)
-    # Spark would push this filter below the watermark, which the event then couldn't move.
-    key = found.column_names[0]
-    found = found.filter(pc.field(key) != closing_event(workload)[key][0])
-    shutil.rmtree(folder)
-    return difference(in_order(found), right)
+    job = _comparing(entrant, at)
+    _finished(entrant, at, job)
+    return _wrong(job, at)
 
 
 def timed(entrant: Entrant, at: Place) -> Run:
     """Run an entrant without looking at its rows."""
-    folder, workload = at.new_folder(), at.workload
-    batches = workload.batches_of(entrant.name)
-    closes = workload.mode == "job" and entrant.script is None
-    closing = [workload.batches] if closes else []
-    linked(at.files, [*range(batches), *closing], folder / "files")
-    begun = time.time()
-    answer, usage = _finished(entrant, workload, folder, at)
-    found = [Batch(**each) for each in json.loads(answer.read_text())]
+    job = _timing(entrant, at)
+    return _run_of(entrant, at, job, _finished(entrant, at, job))
+
+
+def _comparing(entrant: Entrant, at: Place) -> Job:
+    # Of a batch, all keys are compared: only with many events, more than one process takes part.
+    is_batch = at.workload.mode == "batch"
+    workload, files = (at.workload, at.files) if is_batch else (_part(at.workload), at.few)
+    batches = min(COMPARED_BATCHES, workload.batches)
+    # A batch and another engine close every session at the end of their input.
+    needs_closing = workload.mode != "batch" and entrant.script is None
+    closing = [workload.batches] if needs_closing else []
+    rows = "rows" if entrant.script is None else "rows.parquet"
+    return _job(entrant, at, files, [*range(batches), *closing], rows)
+
+
+def _timing(entrant: Entrant, at: Place) -> Job:
+    closes = at.workload.mode == "job" and entrant.script is None
+    closing = [at.workload.batches] if closes else []
+    batches = at.workload.batches_of(entrant.name)
+    return _job(entrant, at, at.files, [*range(batches), *closing])
+
+
+def _job(
+    entrant: Entrant, at: Place, files: Path, batches: Sequence[int], rows: str | None = None
+) -> Job:
+    folder = at.new_folder()
+    job = Job(
+        entrant=entrant.name,
+        workload=at.workload.name,
+        files=linked(files, batches, folder / "files"),
+        checkpoint=folder / "checkpoint",
+        answer=folder / "answer.json",
+        rows=rows and folder / rows,
+        master=at.master,
+        settings=at.settings,
+        repetitions=at.workload.repetitions,
+    )
+    if entrant.reads == "csv":
+        _as_csv(job.files)
+    return job
+
+
+def _wrong(job: Job, at: Place) -> str | None:
+    """Say where the rows of a job that has run differ; its folder goes."""
+    is_batch = at.workload.mode == "batch"
+    workload, files = (at.workload, at.files) if is_batch else (_part(at.workload), at.few)
+    right = _right_rows(workload, files, range(min(COMPARED_BATCHES, workload.batches)))
+    found = with_one_key(pq.read_table(job.rows), workload)
+    found = found.select(COLUMNS[workload.task]).cast(right.schema)
+    # Spark would push this filter below the watermark, which the event then couldn't move.
+    key = found.column_names[0]
+    found = found.filter(pc.field(key) != closing_event(workload)[key][0])
+    shutil.rmtree(job.folder)
+    return difference(in_order(found), right)
+
+
+def _refuse(wrong: str | None) -> None:
+    if wrong is not None:
+        message = f"its rows are wrong: {wrong}"
+        raise RunError(message)
+
+
+def _run_of(entrant: Entrant, at: Place, job: Job, usage: Sampler) -> Run:
+    """Return what a job took that has run; its folder goes."""
+    workload = at.workload
+    found = [Batch(**each) for each in json.loads(job.answer.read_text())]
     if workload.mode == "job":
-        took_s = answer.stat().st_mtime - begun
-        found = [Batch(begun, took_s, took_s)]
-    share = batches if workload.mode == "job" else 1
+        took_s = job.answer.stat().st_mtime - usage.begun
+        found = [Batch(usage.begun, took_s, took_s)]
+    share = workload.batches_of(entrant.name) if workload.mode == "job" else 1
     run = Run(
         samples=[_sample(batch, usage, share) for batch in found],
         peak_rss_bytes=usage.peak_rss_bytes,
-        **_written(workload, folder / "checkpoint", found),
+        checkpoint_bytes=_written(job.checkpoint, found[workload.uncounted_of(entrant.name) :]),
     )
-    shutil.rmtree(folder)
+    shutil.rmtree(job.folder)
     return run
 
 
@@ -151,43 +211,23 @@ def _sample(batch: Batch, usage: Sampler, share: int) -> Sample:
     return Sample(batch.seconds / share, jvm_s / share, rest_s / share, batch.took_s / share)
 
 
-def _written(workload: Workload, checkpoint: Path, batches: Sequence[Batch]) -> dict[str, float]:
-    if not checkpoint.exists() or workload.mode != "stream":
-        return {}
+def _written(checkpoint: Path, counted: Sequence[Batch]) -> float | None:
+    """Return how many bytes a micro-batch wrote to the checkpoint, if there is one."""
+    if not checkpoint.exists():
+        return None
     stats = [
         path.stat() for path in checkpoint.rglob("*") if path.is_file() and path.name[0] != "."
     ]
-    counted = batches[workload.uncounted :]
     since = counted[0].begun
-    written = {
-        "checkpoint_bytes": sum(each.st_size for each in stats if each.st_mtime >= since)
-        / len(counted)
-    }
-    if workload.batches == 1 and workload.opened:
-        written["state_bytes"] = sum(each.st_size for each in stats) / workload.opened
-    return written
+    return sum(each.st_size for each in stats if each.st_mtime >= since) / len(counted)
 
 
-def _finished(
-    entrant: Entrant, workload: Workload, folder: Path, at: Place, rows: Path | None = None
-) -> tuple[Path, Sampler]:
-    job = Job(
-        entrant=entrant.name,
-        workload=workload.name,
-        files=folder / "files",
-        checkpoint=folder / "checkpoint",
-        answer=folder / "answer.json",
-        rows=rows,
-        master=at.master,
-        settings=at.settings,
-        repetitions=workload.repetitions,
-    )
-    if entrant.reads == "csv":
-        _as_csv(job.files)
-    command = _command(entrant, workload, job, at.python)
+def _finished(entrant: Entrant, at: Place, *jobs: Job) -> Sampler:
+    """Do jobs in one process; return what it used."""
+    folder = jobs[-1].folder
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
-            command,
+            _command(entrant, at, *jobs),
             stdout=log,
             stderr=log,
             stdin=subprocess.DEVNULL,
@@ -197,14 +237,16 @@ def _finished(
         )
         with Sampler(process.pid) as usage:
             code = _waited(process, at.patience_s)
-    if code != 0 or not job.answer.exists():
+    if code != 0 or not all(job.answer.exists() for job in jobs):
         raise RunError(_last_words(folder / "log") or f"it ended with code {code}")
-    return job.answer, usage
+    return usage
 
 
-def _command(entrant: Entrant, workload: Workload, job: Job, python: str) -> list[str]:
+def _command(entrant: Entrant, at: Place, *jobs: Job) -> list[str]:
     if entrant.script is None or entrant.environment is None:
-        return [python, "-m", "benchmarks.child", job.as_json()]
+        return [at.python, "-m", "benchmarks.child", *(job.as_json() for job in jobs)]
+    workload = at.workload
+    (job,) = jobs
     task = {
         "files": sorted(map(str, job.files.iterdir())),
         "keys": workload.key_columns,

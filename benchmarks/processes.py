@@ -68,9 +68,14 @@ def usage_of(root: int) -> Usage:
 
 
 class Sampler:
-    """Looks at a tree of processes ten times a second, in a thread of its own."""
+    """
+    Looks at a tree of processes ten times a second, in a thread of its own.
+
+    `begun` is when it was made: start the process right before.
+    """
 
     def __init__(self, root: int) -> None:
+        self.begun = time.time()
         self._root = root
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)

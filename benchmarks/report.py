@@ -32,16 +32,12 @@ def markdown(rows: Sequence[Sequence[str]], words: int = 1) -> str:
 def rows_of(results: Mapping[str, Any]) -> str:
     """Return one table of all workloads, the fastest entrant of each first."""
     rows: list[Sequence[str]] = [("", "s", "CPU s", "peak GB")]
-    sizes = []
     for name, entrants in _measured(results):
         about = WORKLOADS[name].about
         rows.append((f"**{about[0].upper()}{about[1:]}**", "", "", ""))
         ranked = sorted(entrants.items(), key=lambda each: float(each[1]["seconds"]))
         rows += [(who, *_cells(found)) for who, found in ranked]
-        if WORKLOADS[name].batches == 1 and WORKLOADS[name].opened:
-            sizes += [f"{who} {found['state_bytes']:.0f}" for who, found in ranked]
-    said = f"\nBytes of an open session in the checkpoint, uncompressed: {', '.join(sizes)}.\n"
-    return markdown(rows) + (said if sizes else "")
+    return markdown(rows)
 
 
 def who(results: Mapping[str, Any]) -> str:

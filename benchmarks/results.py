@@ -35,8 +35,8 @@ FRESH: Final = timedelta(hours=6)
 Figures: TypeAlias = dict[str, Any]
 """
 Of an entrant: `seconds` and `cpu_s` of a batch, `outside_jvm_s` of the latter, `peak_bytes` of all
-its processes; of a stream `checkpoint_bytes`, written in a batch, and `state_bytes` of an open
-session; how many samples counted, `n`; `when`, and the machine's `load` before it.
+its processes; of a stream `checkpoint_bytes`, written in a batch; how many samples counted, `n`;
+`when`, and the machine's `load` before it.
 """
 
 
@@ -61,7 +61,6 @@ class Run:
     samples: Sequence[Sample]
     peak_rss_bytes: int
     checkpoint_bytes: float | None = None
-    state_bytes: float | None = None
 
 
 def figures_of(run: Run, uncounted: int, load: float) -> Figures:
@@ -73,7 +72,6 @@ def figures_of(run: Run, uncounted: int, load: float) -> Figures:
         "outside_jvm_s": median(sample.rest_s for sample in counted),
         "peak_bytes": run.peak_rss_bytes,
         "checkpoint_bytes": run.checkpoint_bytes,
-        "state_bytes": run.state_bytes,
         "n": len(counted),
         "load": round(load, 2),
     }

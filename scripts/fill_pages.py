@@ -128,8 +128,8 @@ NEAR: Final = 1.02
 SMALL_RATIO: Final = 0.2
 """Below it, 1/18 reads better than 0.06."""
 SHAPES: Final = {
-    "batch-few": "20,000 users, three days",
     "batch": "200,000 users, five minutes",
+    "batch-few": "20,000 users, three days",
     "batch-keys": "200,000 keys of three columns",
 }
 """The batches that are compared, and how a table calls them."""

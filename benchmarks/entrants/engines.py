@@ -43,7 +43,6 @@ ENGINES: Final = (
             settings={"spark.sessionkit.workers": str(workers)},
         )
         for workers, about in {
-            0: "which run in the server itself",
             1: "one worker process",
             4: "four worker processes",
         }.items()

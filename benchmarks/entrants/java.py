@@ -32,25 +32,10 @@ def sessions(events: DataFrame, workload: Workload) -> DataFrame:
     )
 
 
-def bids(events: DataFrame, workload: Workload) -> DataFrame:
-    """Count the bids of each bidder's sessions, in the same way."""
-    gap_us = workload.gap // timedelta(microseconds=1)
-    marked = events.withWatermark("dateTime", seconds_of(workload.disorder))
-    marked = marked.select("bidder", "dateTime")
-    jvm: Any = marked.sparkSession._jvm  # noqa: SLF001 - the only door to a class in Java
-    rows = DataFrame(jvm.Bids.find(marked._jdf, gap_us), marked.sparkSession)  # noqa: SLF001
-    return rows.selectExpr(
-        "bidder",
-        "timestamp_micros(start) AS session_start",
-        f"timestamp_micros(last + {gap_us}) AS session_end",
-        "bids",
-    )
-
-
 FLAT_MAP_GROUPS: Final = Entrant(
     name="java",
     about="`flatMapGroupsWithState` in Java, one group a key, RocksDB",
-    ways={"sessions": sessions, "bids": bids},
+    ways={"sessions": sessions},
     environment="java",
     settings={"spark.driver.extraClassPath": str(FOLDER / "java")},
 )
