@@ -143,7 +143,7 @@ def _job(
         files=linked(files, batches, folder / "files"),
         checkpoint=folder / "checkpoint",
         answer=folder / "answer.json",
-        rows=rows and folder / rows,
+        rows=folder / rows if rows else None,
         master=at.master,
         settings=at.settings,
         repetitions=at.workload.repetitions,
