@@ -55,12 +55,16 @@ def repair(
     It computes the sessions of `history` on a batch, where they have the same ids as on the stream,
     and compares them with the table. Unchanged sessions stay as they are. Changed ones get the next
     revision, if the table has revisions. New ones are added. A stored session that history no
-    longer gives is deleted, if history has an event of its key, on any day, and events, of any key,
-    on the days in UTC when it starts and ends; see `delete_unseen`. All of this is one transaction,
-    and a second run changes nothing.
+    longer gives is deleted if two things hold; see `delete_unseen`:
 
-    Other sessions stay as they are, and count as `left`: those that the query may still write,
-    those that may have events from before `history`, and those that overlap one of these.
+    * `history` has an event of the same key, on any day;
+    * `history` has an event of any key on the day in UTC when the session starts, and one on the
+      day when it ends.
+
+    All of this is one transaction, and a second run changes nothing.
+
+    Other sessions stay as they are, and count as `left`: a session that the query may still write,
+    one that may have events from before `history`, and one that overlaps either.
 
     Needs the state reader of Spark 4.0. A query that writes to `Postgres` may run meanwhile; a
     query that writes to `Delta` or `Iceberg` must be stopped.

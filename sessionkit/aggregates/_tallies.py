@@ -251,20 +251,21 @@ def count_by(
     """
     Count the events of a session by the values of a field: a dict, so a map column.
 
-        agg.count_by("page", at_most=20, rest="(other)")  # {"(other)": 7, "/": 9, "/cart": 2}
+        agg.count_by("page", at_most=2, rest="(other)")  # {"(other)": 7, "/": 9, "/cart": 2}
 
     Nulls are left out; without a value, the dict is empty. All counts are exact. Beyond the limit,
-    the first values in ascending order are kept. So the result depends neither on the order of
-    events, nor on how they are cut into micro-batches.
+    the first values in ascending order are kept, not the most frequent: so the result depends
+    neither on the order of events, nor on how they are cut into micro-batches. `top` keeps the most
+    frequent.
 
     Args:
         field: The field, of any type but a list, a dict, a tuple or a class; nor a float.
         at_most: How many different values are kept.
         rest: A value of the field's type, under which all values are counted that aren't kept. It
             comes in addition to the `at_most` values. If events have this value themselves, they
-            count under it too; it may then be one of the kept values. It may change while a
-            checkpoint lives. None leaves the rest out: its number is `count(field)` less the sum of
-            the counts.
+            count under it too; it may then be one of the kept values. You may change this argument
+            and keep the checkpoint. None leaves the rest out: its number is `count(field)` less the
+            sum of the counts.
         where: Selects the events to count.
     """
     return CountBy(of=field, where=where, at_most=at_most, rest=rest)

@@ -186,13 +186,16 @@ def is_observation(value: object) -> bool:
 @explains
 def recommended_settings(cores: int, *, running: bool = False) -> dict[str, Any]:
     """
-    Return settings of Spark for speed, by their names: for `SparkSession.builder.config(map=...)`.
+    Return Spark settings for speed: a dict of their names and values.
+
+    Pass it to `SparkSession.builder.config(map=...)`. It has the settings that the installed Spark
+    knows, among them the number of shuffle partitions; it doesn't choose a state store.
 
     Args:
         cores: How many cores of all executors together the query may use. It becomes the number of
             shuffle partitions, which Spark keeps with the checkpoint.
-        running: Whether to leave out settings that apply only at the start of Spark. Set all others
-            with `spark.conf.set` in a running session, before it makes its first frame.
+        running: Whether to leave out the settings that apply only at the start of Spark. Set the
+            remaining ones with `spark.conf.set`, before the running session makes a DataFrame.
 
     Raises:
         SpecError: `cores` isn't a whole number from 1.

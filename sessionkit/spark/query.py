@@ -145,8 +145,8 @@ def start_query(
             micro-batches, such as `Routes` and `ExactlyOnce`.
         sink_since: For a table, folder or store that joins the query later: the number of the first
             micro-batch that it gets. If the last finished one is 41, pass 42, and keep the argument
-            from then on. By default it's 0: once the query has finished a micro-batch, a place that
-            has none of the query is refused, since rows would be missing there.
+            from then on. With 0, the default, a query that has finished a micro-batch is refused if
+            the table, folder or store has nothing of it yet: earlier rows would be missing there.
         tune: Whether to apply, to this query alone, the recommended settings that it reads at its
             start.
 
@@ -156,10 +156,10 @@ def start_query(
     Raises:
         SchemaError: The frame is a batch, or isn't a DataFrame of Spark.
         SpecError: Sink, trigger, mode, checkpoint and frame don't fit together; a table or a folder
-            belongs to another query, or is older or newer than the checkpoint; the sink or the
-            checkpoint lies in a folder that the query reads, or the checkpoint in the folder of the
-            sink; an aggregation, a join of streams or another spec reads the rows of a spec; a
-            second watermark is declared; the code runs in a declarative pipeline.
+            belongs to another query, or has fewer or more micro-batches than the checkpoint; the
+            sink or the checkpoint lies in a folder that the query reads, or the checkpoint in the
+            folder of the sink; an aggregation, a join of streams or another spec reads the rows of
+            a spec; a second watermark is declared; the code runs in a declarative pipeline.
         StateError: The checkpoint was written under a spec with other rules. With Spark
             3.5, the running query fails instead.
         StateCorruptedError: The checkpoint is damaged, as far as `check` reads it.

@@ -91,9 +91,9 @@ def declare_watermark(
     Declare the watermark of a stream with `withWatermark`, after checks.
 
     The watermark is the newest event time seen minus the delay. Spark advances it between
-    micro-batches, and never moves it back. Stateful operators drop a row whose event time is the
-    watermark or earlier. A batch has no watermark: its frame is checked in the same way and
-    returned unchanged.
+    micro-batches, and never moves it back. A stateful operator drops a row whose event time is the
+    watermark or earlier; a windowed aggregation drops a row whose window ends by then. A batch has
+    no watermark: its frame is checked in the same way and returned unchanged.
 
     Example:
         from sessionkit.spark.watermarks import declare_watermark
@@ -146,8 +146,8 @@ def check_watermarks(*frames: DataFrame, policy: Policy = "min") -> None:
 
     * `min`: the slowest source decides. No row is dropped because another source is ahead, but a
       silent source blocks everything: one that has sent no rows yet counts as 1970.
-    * `max`: the fastest source decides. A silent source blocks nothing, and rows of slower sources
-      are dropped as soon as they trail the fastest one.
+    * `max`: the fastest source decides. A silent source blocks nothing. Rows of a slower source are
+      dropped once they trail the fastest one by more than its delay.
 
     Or union the frames first, and declare one watermark on the result: no source then blocks.
 

@@ -97,7 +97,7 @@ def tumbling(
             a computed key first, with `withColumn`.
         watermark_delay: How far a row may trail the latest event time, in whole milliseconds.
             Leave it out for a batch, and for a stream that already has a watermark.
-        start_time: How much later than at 00:00 UTC windows start, less than their length: with `"5
+        start_time: How long after 00:00 UTC windows start, less than their length: with `"5
             hours"`, one-day windows start at 05:00 UTC.
 
     Returns:
@@ -130,8 +130,8 @@ def sliding(
     Define windows of one length that overlap: a row falls into every window that covers it.
 
     Windows are aligned as with `tumbling`. Each row counts `length / every` times, and the state is
-    that many times larger than with `tumbling`; if the division leaves a rest, some rows count once
-    more than others.
+    that many times larger than with `tumbling`. If the division leaves a remainder, some rows count
+    once more than others.
 
     Example:
         from sessionkit.spark.windows import sliding
@@ -147,7 +147,7 @@ def sliding(
         event_time: The event-time column, a timestamp.
         keys: As for `tumbling`.
         watermark_delay: As for `tumbling`.
-        start_time: How much later than at 00:00 UTC windows start, less than `every`.
+        start_time: How long after 00:00 UTC windows start, less than `every`.
 
     Returns:
         A `Windows`, as from `tumbling`.
