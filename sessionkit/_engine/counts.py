@@ -142,9 +142,10 @@ class Counts:
         rows: Result rows.
         revised: Result rows that replace earlier rows, whether of their own session or of sessions
             that have been merged into it.
-        out_of_order: Closed sessions that began before the previous session of their key was over:
-            an event was late for the previous session, or this session closed later. Their
-            `since_previous` is negative. Zero without `memory`.
+        out_of_order: Closed sessions whose `since_previous` is negative: they began before the
+            previous session of their key was over. An event that comes after the previous session
+            has closed can begin such a session. With a gap that is a function, a session can also
+            close after one that began later. Zero without `memory`.
         failed_output: Under `on_error="reject"`, sessions whose `finish` or `remember` raised, for
             an early row too, or whose `finish` returned None for a row that replaces another; and
             timers, and ends of keys, whose `on_timer` raised.

@@ -52,19 +52,26 @@ def repair(
     """
     Recompute the sessions of a span of event time, and replace them in the table of a query.
 
-    It computes the sessions of `history` on a batch, where they have the same ids as on the stream,
-    and compares them with the table. Unchanged sessions stay as they are. Changed ones get the next
-    revision, if the table has revisions. New ones are added. A stored session that history no
-    longer gives is deleted if two things hold; see `delete_unseen`:
+    `repair` runs `history` as a batch, which gives a session the same id as the stream does, and
+    compares the result with the table by this id:
 
-    * `history` has an event of the same key, on any day;
-    * `history` has an event of any key on the day in UTC when the session starts, and one on the
-      day when it ends.
+    * `unchanged`: The table has the same session. Its row stays.
+    * `changed`: The table has other values. They're replaced, under the next revision if the table
+      has revisions.
+    * `added`: The table lacks the session. It gets a row.
+    * `deleted`: `history` doesn't give the stored session, or gives it another start and so another
+      id. Its row is deleted.
+    * `left`: `repair` can't judge the session. Its row stays, or it gets none.
 
-    All of this is one transaction, and a second run changes nothing.
+    A session is `left` for any of these reasons; `delete_unseen` turns the second and third off:
 
-    Other sessions stay as they are, and count as `left`: a session that the query may still write,
-    one that may have events from before `history`, and one that overlaps either.
+    * The query may still write it, or it ends after the last event of `history`.
+    * `history` has no session of its key, or no event of any key on the day, in UTC, when it starts
+      or ends.
+    * It may have earlier events, on a day in UTC without any event in `history`.
+    * It overlaps a session of its key, stored or new, that is left.
+
+    All changes are one transaction, and a second run changes nothing.
 
     Needs the state reader of Spark 4.0. A query that writes to `Postgres` may run meanwhile; a
     query that writes to `Delta` or `Iceberg` must be stopped.
@@ -72,16 +79,17 @@ def repair(
     Args:
         sink: The sink of the query: `Postgres`, `Delta` or `Iceberg`, by `session_id`.
         spec: The spec of the query, with corrected functions. Its rules must be the same.
-        history: A batch of all events that count: from the longest session and a gap before the
-            span, up to the last event of the sessions that start in the span.
+        history: A batch of all events that count. Begin it before the span by the longest session
+            and a gap; by less than a gap is an error. End it once all sessions that start in the
+            span are over: a session whose `session_end` is after the last event is left.
         checkpoint: The checkpoint location of the query.
         between: The span of event time in which the sessions start, as two instants with a time
-            zone, the first inclusive, the second exclusive. None for no limit; as the first
-            instant, it means that `history` begins where the query did.
+            zone, the first inclusive, the second exclusive. None means no limit. Pass None as the
+            first instant only if `history` begins where the query did.
         shape: A function from the result of `sessionize` to the DataFrame that the query writes, if
             the query changes it. Columns that the function adds are written, but not compared.
-        delete_unseen: Whether to delete stored sessions also if their key, or their day in UTC, has
-            no event in `history`; see `Difference.unseen`. By default, they're left.
+        delete_unseen: Whether to delete even stored sessions whose key, or whose day in UTC, is
+            missing in `history`; see `Difference.unseen`. By default, they're left.
         dry_run: Whether to return the difference without changing the table.
 
     Returns:

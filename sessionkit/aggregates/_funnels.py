@@ -342,21 +342,24 @@ class FunnelTimes(Funnel):
 @explains
 def funnel_times(funnel: Aggregate, *, between: tuple[str, str] | None = None) -> Aggregate:
     """
-    List when a session reached each step of a funnel: as many times as the funnel counts steps.
+    List the event times at which a session reached the steps of a funnel.
 
         far = agg.funnel({"viewed": "is_view", "bought": "is_sale"})
         {"far": far, "reached_at": agg.funnel_times(far)}
         agg.funnel_times(far, between=("viewed", "bought"))  # a timedelta
 
-    Each time is an event time, in UTC; a list without any means that no step was reached. Among
-    chains with equally many steps, the one whose last step is earliest counts; each of its other
-    steps is as late as possible.
+    The list has one time, in UTC, for each step that the session reached; it's empty if the session
+    reached none. The result is None where the funnel is None.
+
+    The times are from the longest chain. If several chains have the same number of steps, the one
+    whose last step is earliest counts. Each earlier step then takes the latest event that fits: for
+    views at 10:00 and 10:05, and a sale at 10:10, the times are 10:05 and 10:10.
 
     Args:
-        funnel: The funnel. Its times store another copy of its state.
-        between: The names of two steps, the earlier one first: the result is the time from one to
-            the other, a timedelta, or None if the session didn't reach the later one. Steps without
-            names are "1", "2", and so on. It may change while a checkpoint lives.
+        funnel: The funnel. This aggregate stores a copy of the funnel's state.
+        between: The names of two steps, the earlier one first. The result is then the time between
+            them, a timedelta, or None if the session didn't reach the later one. Steps without
+            names are "1", "2", and so on. You may change `between` and keep the checkpoint.
 
     Raises:
         SpecError: `funnel` isn't a funnel, or has no such steps in this order.
@@ -447,22 +450,24 @@ def _after(bound: BoundAggregate) -> BoundAggregate:
 @explains
 def funnel_next(funnel: Aggregate, field: str, *, where: Condition | None = None) -> Aggregate:
     """
-    Return the value of a field that came next after the last step that a session reached.
+    Return a field's value in the next event after the last step that a session reached.
 
         far = agg.funnel({"viewed": "is_view", "carted": "is_cart", "bought": "is_sale"})
         {"far": far, "instead": agg.funnel_next(far, "page")}
 
-    Where `far` is less than 3, it's what they did instead. The chain is the one of `funnel_times`.
-    The result is the field's value in the first event that is strictly later than the last step and
-    has a value, whether the event is a step or not; of several at one instant, the least value.
-    It's None if no step was reached, or no such event came.
+    In this example, a session that reached fewer than 3 steps shows what the user did instead. The
+    chain of events is the same as in `funnel_times`.
+
+    The next event is the first one with a value that is strictly later than the last step. It may
+    be a step itself. If several events share that instant, the least value counts. The result is
+    None if the session reached no step, if no such event came, or if the funnel is None.
 
     Args:
-        funnel: The funnel. Its `where` also selects the events that may come next. This stores
-            another copy of the funnel's state, and the values of its earliest `at_most` instants.
-            If a session has more instants, and the next event isn't among them, the result is None.
+        funnel: The funnel. Its own `where` applies to the next event too. This aggregate stores a
+            copy of the funnel's state, and the values at its earliest `at_most` instants. If a
+            session has more instants, and the next event isn't among them, the result is None.
         field: The field, of any type but a list, a dict, a tuple or a class.
-        where: Selects the events that may come next; None takes all.
+        where: A further condition that the next event must meet. None adds no condition.
 
     Raises:
         SpecError: `funnel` isn't a funnel, `field` isn't text, or `where` isn't a condition.

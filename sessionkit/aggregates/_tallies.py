@@ -253,19 +253,20 @@ def count_by(
 
         agg.count_by("page", at_most=2, rest="(other)")  # {"(other)": 7, "/": 9, "/cart": 2}
 
-    Nulls are left out; without a value, the dict is empty. All counts are exact. Beyond the limit,
-    the first values in ascending order are kept, not the most frequent: so the result depends
-    neither on the order of events, nor on how they are cut into micro-batches. `top` keeps the most
-    frequent.
+    Nulls are left out; without a value, the dict is empty. All counts are exact.
+
+    If a session has more than `at_most` different values, the dict keeps the first ones in
+    ascending order, not the most frequent. So the result depends neither on the order of events nor
+    on how they are cut into micro-batches. To keep the most frequent values, use `top`.
 
     Args:
         field: The field, of any type but a list, a dict, a tuple or a class; nor a float.
         at_most: How many different values are kept.
-        rest: A value of the field's type, under which all values are counted that aren't kept. It
-            comes in addition to the `at_most` values. If events have this value themselves, they
-            count under it too; it may then be one of the kept values. You may change this argument
-            and keep the checkpoint. None leaves the rest out: its number is `count(field)` less the
-            sum of the counts.
+        rest: A value of the field's type. The dict counts the events of all other values under it,
+            as one more entry. If events have this value themselves, they count there too, and it
+            may be one of the kept values. You may change `rest` and keep the checkpoint. None
+            leaves the other values out: to count their events, subtract the sum of the counts from
+            `count(field)`.
         where: Selects the events to count.
     """
     return CountBy(of=field, where=where, at_most=at_most, rest=rest)

@@ -96,19 +96,22 @@ def batch_counts(progress: Any) -> Counts:
     """
     Read the counts of one micro-batch from the progress of its query.
 
-    All counts are zero if no micro-batch ran: Spark also reports that a query is idle, and
-    `query.lastProgress` is None before the first report. Spark 3.5 reports no metrics of
-    micro-batches without data, in which sessions close; `unknown` then names the missing counts,
-    which are zero.
+    If no micro-batch ran, all counts are zero. That's the case for the report of an idle query, and
+    for None, which `query.lastProgress` is before the first report. If the query runs several
+    specs, their counts are added up.
+
+    Spark 3.5 reports no metrics for a micro-batch without data, although sessions may close in it.
+    The missing counts are then zero, and `unknown` names them.
 
     Args:
         progress: An entry of `query.recentProgress`, `query.lastProgress`, or `event.progress` in a
-            `StreamingQueryListener`. Their shapes differ between releases of Spark and on Spark
-            Connect.
+            `StreamingQueryListener`. You needn't convert it: its shape depends on the release of
+            Spark and on Spark Connect, and this function reads each of them.
 
     Raises:
-        SessionkitError: The progress is from a query that sessionkit didn't build.
-        SpecError: `progress` is a query or the observation of a batch.
+        SessionkitError: The micro-batch has input rows but no counts, so the progress is from a
+            query that sessionkit didn't build.
+        SpecError: `progress` isn't a progress, but a query or the observation of a batch.
     """
     if not has_run(progress):
         return Counts()

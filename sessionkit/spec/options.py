@@ -238,11 +238,14 @@ class Inputs:
             doesn't.
         max_future_skew: How far an event time may be ahead of the processing time. An event further
             ahead is quarantined before it can move the watermark. None accepts every time.
-        max_jump: The longest step from one event time to the next, over all keys, for replays and
-            backfills, whose times can't be compared with the clock. A task sorts the times of the
-            events that it reads together, and checks the steps from the median on; of two events,
-            the earlier is the median. After the first step longer than this, all events are
-            quarantined. None accepts every time.
+        max_jump: The longest silence that you consider possible between two consecutive event
+            times, over all keys. Set it for replays and backfills: a wrong time in old data can be
+            in the past, and then `max_future_skew` doesn't find it. A task takes the events that it
+            reads together as a group and sorts them by time. From the median on, it looks for the
+            first step longer than `max_jump`, and quarantines all events of the group after that
+            step. Of an even number of events, the median is the earlier of the middle two. Steps
+            before the median aren't checked. The check ignores other groups and earlier
+            micro-batches. None accepts every time.
         max_buffered_per_key: How many events of a key may wait for the watermark under
             `order="event_time"`. Beyond that, the latest events are quarantined, though their times
             move the watermark. In the first micro-batch, before there is a watermark, all events
@@ -284,18 +287,20 @@ class Storage:
 
     Attributes:
         layout: `"buckets"` stores the state of a bucket as one row, which Spark reads and writes as
-            a whole: microseconds a key. `"pages"` splits that row, and a micro-batch reads and
-            writes only the pages with its keys: for much state and little input. That needs Spark
-            4.0.2 or later, with Spark Connect 4.1 or later, and RocksDB.
-        bucket_count: The number of buckets, fixed for the life of a checkpoint. By default, a
-            stream has four for each of `spark.sql.shuffle.partitions`, but at most 64; with more
-            than 64 partitions, one for each; a test driver has 64. A batch has four times this
-            number, or 256.
-        upgrade: Functions that convert a stored state to the next version of its class, by the
-            version that they take: `{1: from_v1}` with `def from_v1(old: VisitV1) -> Visit`. The
-            first version is 1.
-        version: The version of the state class; by default the one after the last in `upgrade`, or
-            1. A stored state of another version that `upgrade` doesn't lead from is refused.
+            a whole. `"pages"` splits that row, and a micro-batch reads and writes only the pages
+            with its keys. It suits a large state with little input, and needs RocksDB and Spark
+            4.0.2 or later; on Spark Connect, 4.1 or later.
+        bucket_count: The number of buckets of a stream, fixed for the life of a checkpoint. The
+            default depends on `spark.sql.shuffle.partitions`: four buckets for each partition up to
+            16 partitions, 64 buckets from 16 to 64 partitions, and one for each partition above
+            that. A test driver has 64 by default. A batch multiplies `bucket_count` by four; if you
+            leave `bucket_count` out, a batch has 256 buckets, whatever the number of partitions.
+        upgrade: Functions that convert a stored state to the next version of its class. Each key is
+            the version that its function takes: `{1: from_v1}` with
+            `def from_v1(old: VisitV1) -> Visit`. The first version is 1.
+        version: The version of the state class. The default is the version after the last one in
+            `upgrade`, or 1 without `upgrade`. A stored state of another version is refused if
+            `upgrade` has no function for it.
     """
 
     layout: Literal["buckets", "pages"] = attrs.field(default="buckets", validator=choice)

@@ -123,8 +123,13 @@ class EventTimeGap(_Combinable):
     """
     Close a session, or expire a key, after a time without events, in event time.
 
-    The session or key ends once the watermark reaches its last event time plus the gap, also if it
-    reaches exactly that time. Until then, an event that comes within the gap continues it.
+    The end of a session or key is its last event time plus the gap. It closes or expires once the
+    watermark reaches exactly that end or passes it. Until then, an event within the gap continues
+    it.
+
+    If the gap is a function, each event of a session has its own end: its event time plus its gap.
+    The session ends at the latest of these ends. So a later event with a shorter gap never moves
+    the end back.
 
     Example:
         from datetime import timedelta
@@ -139,8 +144,9 @@ class EventTimeGap(_Combinable):
 
     Attributes:
         gap: The gap, a `timedelta` or text such as `"30 minutes"`; or a function from an event to a
-            `timedelta`, for a gap that depends on the event. If the function returns no positive
-            duration, or one longer than `max_gap`, the event is rejected as `quarantined`.
+            `timedelta`, for a gap that depends on the event. A `StatefulSpec` takes no function. If
+            the function returns a duration that is zero, negative or longer than `max_gap`, the
+            event is rejected as `quarantined`.
         max_gap: The longest gap that the function may return. Required with a function, and refused
             without one.
         gap_inclusive: Whether an event exactly one gap after the last one still belongs to the

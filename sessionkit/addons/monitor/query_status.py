@@ -85,12 +85,16 @@ class QueryStatus:
         counts: The counts of the last micro-batch.
         totals: The counts of all micro-batches so far. `totals.unknown` names the counts that are
             too low, since Spark 3.5 reports none for a micro-batch without data.
-        uncounted: The number of micro-batches without counts from Spark.
-        dropped: Rows that Spark itself dropped as late, in any stateful operator of the query. The
-            operator of a spec drops none.
-        unbalanced: The number of micro-batches that didn't balance, or were counted more than once
-            or in part; see `reconcile`.
-        buckets: The known buckets.
+        uncounted: The number of micro-batches so far for which Spark reported no counts. Spark 3.5
+            reports none for a micro-batch without data.
+        dropped: The number of rows so far that Spark itself dropped as late, in any stateful
+            operator of the query, such as a `dropDuplicates` before the spec. The operator of a
+            spec drops none.
+        unbalanced: The number of micro-batches so far whose counts didn't balance, or that Spark
+            counted more than once or only in part; see `reconcile`.
+        buckets: The last known statistics of each bucket, from which `open_sessions`, `buffered`,
+            `stored_bytes`, `oldest_open`, `largest_bucket` and `skew` are computed. Empty after a
+            micro-batch for which Spark reported no such statistics.
         open_sessions: The exact number of open sessions or, for a `StatefulSpec`, of keys. None
             until Spark has called each bucket once, if the query ran before the first report or
             restarted; after a micro-batch without a report; with more than 1,024 buckets; and under
@@ -99,7 +103,8 @@ class QueryStatus:
             first one. Under `close_idle_after`, the watermark of the bucket furthest ahead.
         newest_event: The latest event time so far; None before the first event.
         seconds: The duration of the last micro-batch, from its trigger to its end.
-        parts: The seconds of each part of that duration, by Spark's names.
+        parts: The seconds of each phase of the last micro-batch, such as `addBatch`, by its name in
+            Spark's `durationMs`. The whole, `triggerExecution`, is in `seconds`.
         state_bytes: The memory of Spark's state stores, as Spark reports it.
         is_active: Whether the query runs.
         failure: The error with which the query failed, or None.

@@ -66,8 +66,19 @@ def erase_key(
     """
     Ask a running or stopped query to erase a key in its next micro-batch.
 
-    The query must read the stream that `read_erasures` returns. `Counts.erasures` of that
-    micro-batch counts the key, and a rejected row of kind `erased` names it.
+    The query must read such requests: pass `erase=read_erasures(...)` to `sessionize` or
+    `apply_with_state` at every start. A stopped query erases the key after its next start.
+
+    The micro-batch first drops everything that the query has stored for the key, including events
+    that wait. An open session gives no row, even if it's over by then. Rows that the query has
+    already written stay in the sink. Events of the key in the same micro-batch or later begin anew,
+    as for a new key.
+
+    `Counts.erasures` of that micro-batch counts the key, even if nothing was stored for it. With
+    `with_rejected=True`, a row of kind `erased` names the key.
+
+    The request is a file with the key, in the folder `erasures` of the checkpoint. Spark deletes it
+    once a later micro-batch than the one that read it begins.
 
     Args:
         checkpoint: The checkpoint location of the query.

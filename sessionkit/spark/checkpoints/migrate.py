@@ -56,13 +56,18 @@ def migrate(
     """
     Write the state of a stopped query as a seed for a query under other rules.
 
-    A *seed* is a folder with the state that another query begins with. Stop the old query first.
+    A *seed* is a folder with the state that another query begins with. Stop the old query before
+    you call `migrate`, and start the new one with a new checkpoint.
 
-    The gap, the delay, the order, the layout, the bucket count and, where no value is lost, the
-    types of the keys may differ. The fields of the state class may not: `RenamedFrom` has no effect
-    here. An open session keeps its end: old events keep the old gap. Keys that `erase_key` was
-    called for aren't in the seed, even if the old query hasn't erased them yet. Needs Spark 4.0 or
-    later.
+    The new spec may have another gap, watermark delay or order, and another `Storage`: the layout
+    (`"buckets"` or `"pages"`) is how a bucket's state is stored, and the bucket count is the number
+    of groups into which keys are hashed. The types of the keys may differ if no value is lost. The
+    fields of the state class must be the same: `RenamedFrom` has no effect here.
+
+    An open session keeps its end until its next event. From then on, the new gap counts.
+
+    The seed leaves out each key that `erase_key` was called for, even if the old query hasn't
+    erased it yet. Needs Spark 4.0 or later.
 
     Args:
         checkpoint: The checkpoint location of the old query.
@@ -72,9 +77,10 @@ def migrate(
         spark: The session to work with; by default the active one.
 
     Returns:
-        The `Seed`. Pass it as `seed=` to `sessionize` or `apply_with_state` at every start of the
-        new query, and each source through `seed.unread(stream)`, which leaves out what the old
-        query has read. `seed.starting_offsets()` has the old query's offsets in Kafka. If
+        The `Seed`. At every start of the new query, pass it as `seed=` to `sessionize` or
+        `apply_with_state`, and call `seed.unread(stream)` on each source, which leaves out what the
+        old query has read. For Kafka, you may also set `startingOffsets` to
+        `seed.starting_offsets()`, so that Spark doesn't read those rows at all. If
         `seed.progress.planned` has a number, the old query was stopped within that micro-batch: let
         it finish the micro-batch, and call `migrate` again with another folder.
 
@@ -141,15 +147,15 @@ def _nothing_finished(checkpoint: str, spec: AnySpec, spark: SparkSession) -> Se
 @explains
 def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) -> Seed:
     """
-    Write the state at the end of a batch over history as a seed for a stream.
+    Process the history before `until` as a batch, and write its final state as a seed for a stream.
 
     A *seed* is a folder with the state that another query begins with.
 
-    `sessionize(history, spec, until=until)` returns the sessions that are over by then, and a
-    stream with this seed returns the others: together the rows of one batch over everything. The
-    same holds for `apply_with_state` under `order="event_time"`. Under `order="arrival"` it holds
-    if `process` makes the same rows and state of one call with all events as of several calls with
-    parts of them. In the stream, an event from before `until` is late.
+    `sessionize(history, spec, until=until)` returns the sessions that are over before `until`, and
+    a stream with this seed returns the others. Together, they return the same rows as one batch
+    over all events. The same holds for `apply_with_state` under `order="event_time"`. Under
+    `order="arrival"`, it holds if `process` gives the same rows and the same state whether it gets
+    all events in one call or in several. In the stream, an event from before `until` is late.
 
     Args:
         history: The batch; its rows at `until` and after are left out.

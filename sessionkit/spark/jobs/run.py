@@ -385,16 +385,16 @@ def apply_with_state(
     erase: DataFrame | None = None,
 ) -> DataFrame:
     """
-    Run the functions of a `StatefulSpec` over a stream or a batch, and return their rows.
+    Apply the functions of a `StatefulSpec` to a stream or a batch, and return their result rows.
 
-    On a stream, they run in every micro-batch, for the keys that have events and those with due
-    timers, in output mode `append`. sessionkit declares the watermark itself, so the frame must
+    On a stream, the functions run in every micro-batch, for the keys that have events or due
+    timers. The output mode is `append`. sessionkit declares the watermark itself, so the frame must
     not have one. On a batch, they run once for each key with all of its events, then for the
-    event-time timers; processing-time timers never fire.
+    event-time timers. Processing-time timers never fire on a batch.
 
     The columns are the key and the fields of the result class. For counts, see `batch_counts`.
 
-    Under the `availableNow` trigger, a spec with processing-time timers never ends. `start_query`
+    Under the `availableNow` trigger, a query with processing-time timers never ends. `start_query`
     refuses that; `writeStream` doesn't.
 
     Example:
@@ -409,22 +409,33 @@ def apply_with_state(
         events: The input. Its columns are matched by name to the key, the event time, the fields of
             the event class and the columns in `Inputs(passthrough=...)`; other columns never reach
             Python.
-        spec: The definition.
+        spec: The definition of the state and its functions.
         with_rejected: Whether to return rejected rows too, with the columns that `sessionize`
-            describes; the first one, `kind`, is `result` in place of `session`.
-        observation: For a batch: as for `sessionize`.
-        seed: For a stream: as for `sessionize`.
-        until: For a batch: take the events before this event time, with a time zone, and return
-            what the functions return by then.
-        clock: For a stream: as for `sessionize`.
-        erase: For a stream: as for `sessionize`.
+            describes. In the first column, `kind`, a result row has `result`.
+        observation: For a batch: an `Observation` of Spark that receives the counts once an action
+            has run; pass it to `reconcile`.
+        seed: For a stream: its initial state, from `migrate` or `bootstrap`. Pass it at every start
+            of the query; the first start needs a new checkpoint.
+        until: For a batch: an event time, with a time zone. The batch takes only the events before
+            it, and fires only the event-time timers that are due before it.
+        clock: For a stream: another stream, with one timestamp column, whose times move the
+            watermark as events would, and do nothing else. Pass it at every start.
+        erase: For a stream: another stream, with the key columns, of keys to erase, such as
+            `read_erasures` returns. The micro-batch that reads a key first drops all that is stored
+            for it. Pass it at every start.
 
     Raises:
-        SchemaError: As for `sessionize`.
+        SchemaError: The columns of the events, `clock` or `erase` don't fit the spec; one of these
+            isn't a DataFrame of Spark; or a stream of events or of keys to erase has a watermark of
+            its own.
         NotPicklableError: A function uses something that can't be sent to the executors, or that
-            only this script or notebook has, such as a function under `functools.cache`.
-        SpecError: As for `sessionize`.
-        UnsupportedError: As for `sessionize`.
+            exists only in this script or notebook, such as a function under `functools.cache`.
+        SpecError: A batch is given a seed, a clock or `erase`, or a stream `until` or an
+            observation; `until` has no time zone, or the spec no event time; there is a clock, but
+            no `watermark_delay`; the seed is from `migrate`, and a source of the stream hasn't gone
+            through `seed.unread`; or a declarative pipeline, whose runs end, is given a spec that
+            waits for processing time.
+        UnsupportedError: On Sail, the events are a stream, or there is an `observation`.
     """
     check_kind(spec, StatefulSpec, "sessionize")
     options = RunOptions(observation, seed, until, clock, erase, with_rejected)
