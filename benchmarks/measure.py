@@ -87,12 +87,13 @@ def measured(entrant: Entrant, at: Place) -> Run:
     """
     Compare the rows of an entrant with those that NumPy finds, and time it.
 
-    An entrant of Spark does both in one process: Spark starts once, and its JVM is warm.
+    An entrant of Spark does both in one process: Spark starts once, and its JVM is warm. But where
+    a family grows, only the rows of its smallest are compared, and each of them gets a cold JVM.
 
     Raises:
         RunError: When its rows are wrong, or it fails.
     """
-    if entrant.script is None and at.workload.mode != "job":
+    if entrant.script is None and at.workload.mode != "job" and not at.workload.is_growth:
         comparing, timing = _comparing(entrant, at), _timing(entrant, at)
         usage = _finished(entrant, at, comparing, timing)
         _refuse(_wrong(comparing, at))
@@ -115,15 +116,20 @@ def timed(entrant: Entrant, at: Place) -> Run:
 
 
 def _comparing(entrant: Entrant, at: Place) -> Job:
-    # Of a batch, all keys are compared: only with many events, more than one process takes part.
-    is_batch = at.workload.mode == "batch"
-    workload, files = (at.workload, at.files) if is_batch else (_part(at.workload), at.few)
-    batches = min(COMPARED_BATCHES, workload.batches)
+    workload, files = _compared(at)
     # A batch and another engine close every session at the end of their input.
     needs_closing = workload.mode != "batch" and entrant.script is None
     closing = [workload.batches] if needs_closing else []
     rows = "rows" if entrant.script is None else "rows.parquet"
-    return _job(entrant, at, files, [*range(batches), *closing], rows)
+    return _job(entrant, at, files, [*range(workload.batches), *closing], rows)
+
+
+def _compared(at: Place) -> tuple[Workload, Path]:
+    """Return the part of the events by which rows are compared, and the folder that has it."""
+    if at.workload.mode == "batch":
+        # With all its keys: only with many events, more than one process takes part.
+        return at.workload.shortened(COMPARED_BATCHES), at.files
+    return _part(at.workload), at.few
 
 
 def _timing(entrant: Entrant, at: Place) -> Job:
@@ -155,9 +161,8 @@ def _job(
 
 def _wrong(job: Job, at: Place) -> str | None:
     """Say where the rows of a job that has run differ; its folder goes."""
-    is_batch = at.workload.mode == "batch"
-    workload, files = (at.workload, at.files) if is_batch else (_part(at.workload), at.few)
-    right = _right_rows(workload, files, range(min(COMPARED_BATCHES, workload.batches)))
+    workload, files = _compared(at)
+    right = _right_rows(workload, files)
     found = with_one_key(pq.read_table(job.rows), workload)
     found = found.select(COLUMNS[workload.task]).cast(right.schema)
     # Spark would push this filter below the watermark, which the event then couldn't move.
@@ -181,20 +186,22 @@ def _run_of(entrant: Entrant, at: Place, job: Job, usage: Sampler) -> Run:
         took_s = job.answer.stat().st_mtime - usage.begun
         found = [Batch(usage.begun, took_s, took_s)]
     share = workload.batches_of(entrant.name) if workload.mode == "job" else 1
+    counted = found[workload.uncounted_of(entrant.name) :]
     run = Run(
         samples=[_sample(batch, usage, share) for batch in found],
         peak_rss_bytes=usage.peak_rss_bytes,
-        checkpoint_bytes=_written(job.checkpoint, found[workload.uncounted_of(entrant.name) :]),
+        checkpoint_bytes=_written(job.checkpoint, counted) if workload.mode == "stream" else None,
     )
     shutil.rmtree(job.folder)
     return run
 
 
-def _right_rows(workload: Workload, files: Path, batches: Sequence[int]) -> pa.Table:
+def _right_rows(workload: Workload, files: Path) -> pa.Table:
     """Return the rows that NumPy finds; it looks for them once."""
     kept = files.with_suffix(".right")
     if not kept.exists():
-        pq.write_table(expected(workload, [_events(files, batch) for batch in batches]), kept)
+        batches = [_events(files, batch) for batch in range(workload.batches)]
+        pq.write_table(expected(workload, batches), kept)
     return pq.read_table(kept)
 
 
@@ -211,10 +218,8 @@ def _sample(batch: Batch, usage: Sampler, share: int) -> Sample:
     return Sample(batch.seconds / share, jvm_s / share, rest_s / share, batch.took_s / share)
 
 
-def _written(checkpoint: Path, counted: Sequence[Batch]) -> float | None:
-    """Return how many bytes a micro-batch wrote to the checkpoint, if there is one."""
-    if not checkpoint.exists():
-        return None
+def _written(checkpoint: Path, counted: Sequence[Batch]) -> float:
+    """Return how many bytes a micro-batch wrote to the checkpoint."""
     stats = [
         path.stat() for path in checkpoint.rglob("*") if path.is_file() and path.name[0] != "."
     ]
