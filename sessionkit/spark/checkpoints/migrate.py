@@ -151,7 +151,7 @@ def bootstrap(history: DataFrame, spec: AnySpec, until: datetime, to: Location) 
 
     A *seed* is a folder with the state that another query begins with.
 
-    `sessionize(history, spec, until=until)` returns the sessions that are over by `until`, and a
+    `sessionize(history, spec, until=until)` returns the sessions that end before `until`, and a
     stream with this seed returns the others. Together, they return the same rows as one batch
     over all events. The same holds for `apply_with_state` under `order="event_time"`. Under
     `order="arrival"`, it holds if `process` gives the same rows and the same state whether it gets

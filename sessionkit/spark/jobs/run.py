@@ -346,7 +346,7 @@ def sessionize(
         seed: For a stream: its initial state, from `migrate` or `bootstrap`. Pass it at every start
             of the query; the first start needs a new checkpoint.
         until: For a batch: take the events before this event time, with a time zone, and return
-            the sessions that are over by then.
+            the sessions that end before it: an event at `until` may continue one that ends then.
         clock: For a stream: another stream, with one timestamp column, whose times move the
             watermark as events would, and do nothing else. Pass it at every start.
         erase: For a stream: another stream, with the key columns, of keys to erase, such as

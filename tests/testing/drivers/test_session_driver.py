@@ -130,6 +130,16 @@ def test_run_until_idle_closes_what_the_batch_has_made_due() -> None:
     assert (2, 0, 1) == (second.batch_id, second.counts.processed, second.counts.sessions)
 
 
+@pytest.mark.parametrize(("later", "closed"), [(timedelta(0), 0), (timedelta.resolution, 1)])
+def test_a_session_that_ends_where_a_batch_does_is_left_to_the_stream(
+    later: timedelta, closed: int
+) -> None:
+    """An event just then may still join it."""
+    rows = [{"user_id": "ann", "ts": at("10:00"), "url": "/", "seconds": 1.0}]
+    driver = SessionDriver.backfill(visits, rows, until=at("10:30") + later)
+    assert closed == len(driver.take_rows())
+
+
 # -- restart -----------------------------------------------------------------------------------
 
 
